@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 
 from scripts import surroundings
 from scripts.errors import NothingRuns, PreflightError
+from scripts.machine import number_ranges
 
 CUDA = "CUDA_VISIBLE_DEVICES"
 
@@ -89,13 +90,10 @@ def _of_job(present: Sequence[D], lost: int) -> list[D]:
 
 def _numbers(named: str) -> set[int]:
     """The numbers of a list such as "0,2-3"; none where SLURM wrote something else."""
-    numbers: set[int] = set()
-    for part in filter(None, named.split(",")):
-        first, _, last = part.partition("-")
-        if not (first.isdecimal() and (last or first).isdecimal()):
-            return set()
-        numbers |= set(range(int(first), int(last or first) + 1))
-    return numbers
+    try:
+        return number_ranges.parsed(named)
+    except ValueError:
+        return set()
 
 
 def _named(word: str, present: Sequence[D]) -> D:

@@ -1,7 +1,7 @@
 """The cores of this machine that are near a GPU, and how a process is kept on them.
 
 A machine of several sockets reaches a GPU from one of them sooner than from the others; which cores those are stands in the kernel's
-own files. Lists of cores are the kernel's too, as "0-15,64-79".
+own files. Lists of cores are the kernel's too (number_ranges.py).
 """
 
 import contextlib
@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from scripts.machine import number_ranges
 from scripts.machine.gpus import Gpu
 
 DEVICES = Path("/sys/bus/pci/devices")
@@ -20,17 +21,17 @@ def near(gpus: Sequence[Gpu], devices: Path = DEVICES) -> str:
     local: set[int] = set()
     for gpu in gpus:
         try:
-            local |= parsed((devices / _folder(gpu) / "local_cpulist").read_text())
+            local |= number_ranges.parsed((devices / _folder(gpu) / "local_cpulist").read_text())
         except (OSError, ValueError):
             return ""
     chosen = local & allowed
-    return text(chosen) if chosen and chosen != allowed else ""
+    return number_ranges.text(chosen) if chosen and chosen != allowed else ""
 
 
 def own() -> str:
     """The cores that this process is kept on, which a container does not inherit; "" where that is every core of the machine."""
     allowed = os.sched_getaffinity(0)
-    return text(allowed) if len(allowed) < (os.cpu_count() or 1) else ""
+    return number_ranges.text(allowed) if len(allowed) < (os.cpu_count() or 1) else ""
 
 
 def _folder(gpu: Gpu) -> str:
@@ -39,32 +40,12 @@ def _folder(gpu: Gpu) -> str:
     return f"{domain[-4:]}:{bus}:{place}"
 
 
-def parsed(cores: str) -> set[int]:
-    """The numbers of a list of cores; raises ValueError for what is none."""
-    numbers: set[int] = set()
-    for part in filter(None, cores.strip().split(",")):
-        first, _, last = part.partition("-")
-        numbers |= set(range(int(first), int(last or first) + 1))
-    return numbers
-
-
-def text(numbers: set[int]) -> str:
-    """The list of cores of some numbers."""
-    ranges: list[list[int]] = []
-    for number in sorted(numbers):
-        if ranges and number == ranges[-1][1] + 1:
-            ranges[-1][1] = number
-        else:
-            ranges.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
-
-
 @contextlib.contextmanager
 def kept_on(cores: str) -> Iterator[None]:
     """A process that this thread starts within the block stays on these cores; nothing for ""."""
     before = os.sched_getaffinity(0)
     if cores:
-        os.sched_setaffinity(0, parsed(cores))
+        os.sched_setaffinity(0, number_ranges.parsed(cores))
     try:
         yield
     finally:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from scripts import results, surroundings
 from scripts.errors import PreflightError, UsageError
-from scripts.machine import cores, gpus, signals, temporary_folders
+from scripts.machine import cores, gpus, number_ranges, signals, temporary_folders
 from scripts.machine.warden import PR_SET_PDEATHSIG
 from scripts.paths import ROOT
 from scripts.run import options, outcome, plan, runner
@@ -113,7 +113,7 @@ def _exit_code(ended: Sequence[Running]) -> int:
 
 def cores_of_one(planned: Sequence[Planned], asked: Options) -> str:
     """The cores that the first job gets on a CPU; "" on GPUs, whose jobs share all cores."""
-    return "" if asked.device == "cuda" else cores.text(set(_places(asked, _at_once(planned, asked))[0]))
+    return "" if asked.device == "cuda" else number_ranges.text(set(_places(asked, _at_once(planned, asked))[0]))
 
 
 def _places(asked: Options, at_once: int) -> list[list[int]]:
@@ -136,7 +136,7 @@ def _started(waiting: list[Task], free: list[list[int]], asked: Options, running
     own = sorted(number for _ in range(task.gpus or 1) for number in free.pop(0))
     chosen = ["--gpu-ids", ",".join(map(str, own))] if task.gpus else []
     folder.mkdir()
-    with (folder / "log.txt").open("wb") as log, cores.kept_on("" if task.gpus else cores.text(set(own))):
+    with (folder / "log.txt").open("wb") as log, cores.kept_on("" if task.gpus else number_ranges.text(set(own))):
         process = subprocess.Popen(
             [*command, *task.arguments, *chosen, "--receipt", str(folder / "receipt.json")],
             cwd=ROOT,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scripts.containers import restrictions
-from scripts.machine import cores
+from scripts.machine import cores, number_ranges
 from scripts.machine.gpus import Gpu
 from scripts.run.engines import host
 from scripts.units import GIB
@@ -48,8 +48,8 @@ def test_only_cores_that_this_process_may_use_are_chosen(machine, monkeypatch):
 
 
 def test_a_list_of_cores_is_read_and_written_as_the_kernel_has_it():
-    assert cores.parsed("0-2,8,10-11\n") == {0, 1, 2, 8, 10, 11}
-    assert cores.text({11, 10, 8, 2, 1, 0}) == "0-2,8,10-11"
+    assert number_ranges.parsed("0-2,8,10-11\n") == {0, 1, 2, 8, 10, 11}
+    assert number_ranges.text({11, 10, 8, 2, 1, 0}) == "0-2,8,10-11"
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="NOT TESTED: one core leaves no choice")
