@@ -2,7 +2,7 @@
 
 import math
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -340,6 +340,12 @@ def _memory(job: Job, result: Result, seen: Seen) -> Iterator[str]:
             yield f"{reserved:,} bytes of a GPU were reserved, it has {max(seen.gpu_memory_bytes):,}"
 
 
+def is_within_tolerance(check: Mapping[str, Any]) -> bool:
+    """Is the error of a check's logits at most its tolerance? False where the check lacks one of the two."""
+    error, tolerance = check.get("logits_relative_error"), check.get("tolerance")
+    return error is not None and tolerance is not None and error <= tolerance
+
+
 def _check(job: Job, result: Result) -> Iterator[str]:
     """The check's verdict follows from its numbers, and its bound is the job's."""
     check = result.check
@@ -349,7 +355,7 @@ def _check(job: Job, result: Result) -> Iterator[str]:
     error, tolerance = check.get("logits_relative_error"), check.get("tolerance")
     if tolerance != job.tolerance:
         yield f"its check has the tolerance {tolerance}, the job's is {job.tolerance}"
-    elif check["passed"] != (error is not None and tolerance is not None and error <= tolerance):
+    elif check["passed"] != is_within_tolerance(check):
         yield f"its check says passed = {check['passed']} with an error of {error} where {tolerance} is allowed"
     if not check["passed"] and not check.get("reason"):
         yield "its check failed without a reason"

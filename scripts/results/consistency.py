@@ -42,8 +42,7 @@ def _before_the_judge(guest: Result) -> Result:
     check = guest.check or {}
     if check.get("passed") or (check.get("judged") or {}).get("passed", True):
         return guest
-    error, tolerance = check.get("logits_relative_error"), check.get("tolerance")
-    return dataclasses.replace(guest, check={**check, "passed": error is not None and tolerance is not None and error <= tolerance})
+    return dataclasses.replace(guest, check={**check, "passed": answers.is_within_tolerance(check)})
 
 
 def _of_parts(record: "Record") -> Iterator[str]:
