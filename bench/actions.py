@@ -191,7 +191,7 @@ def write_answers(job, loaded, form):
 def run_reference(job, result, phases, folder):
     loaded = phases.run("load", lambda: backends.find("layer-parallel").load(job))
     input_ids = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device)
-    new_tokens = max(run["new_tokens"] for run in job.runs)
+    new_tokens = job.most_new_tokens
 
     def answer():
         tokens = loaded.generate(input_ids, do_sample=False, num_beams=1, max_new_tokens=new_tokens, min_length=input_ids.shape[1] + new_tokens)

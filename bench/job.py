@@ -103,6 +103,11 @@ class Job:
         return self.prompt.get("batch_size") or 1
 
     @property
+    def most_new_tokens(self) -> int:
+        """The new tokens of a sequence in the longest run."""
+        return max(run["new_tokens"] for run in self.runs)
+
+    @property
     def answers(self) -> int:
         """The sequences of a step of the last run: its arguments of `generate`, which a stored job may write as anything, may ask for several a prompt."""
         asked = (self.runs[-1].get("arguments") or {}).get("num_return_sequences")

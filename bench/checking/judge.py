@@ -212,7 +212,7 @@ def _ends(answers, readings):
 def _counts(answers):
     """Answers with another number of tokens than required; sampled ones may end sooner, and others where an end token ends them."""
     rows = [(part["new_tokens"], answer["tokens"]) for part in answers["runs"] for answer in part["answers"] + part["other_answers"]]
-    longest = max(part["new_tokens"] for part in answers["runs"])
+    longest = timed_tokens.longest_of(answers["runs"])["new_tokens"]
     rows += [(longest, answer["tokens"]) for call in answers["fresh"] + [answers["again"]] for answer in call.get("answers", [])]
     short = {(required, len(row)) for required, row in rows if len(row) < required and answers["greedy"] and not set(row[-1:]) & set(answers["stop_tokens"])}
     wrong = sorted(short | {(required, len(row)) for required, row in rows if len(row) > required})
@@ -296,7 +296,7 @@ def _plain(job, answers, readings):
     """{regret_p90, regret_max, prompt, late} of plain transformers in the job's dtype on the same prompts; measured once, then kept."""
     import numpy
 
-    new_tokens = max(part["new_tokens"] for part in answers["runs"])
+    new_tokens = timed_tokens.longest_of(answers["runs"])["new_tokens"]
     key = hashlib.sha256(repr([answers["prompts"], new_tokens, answers["stop_tokens"], job.options["dtype"]]).encode()).hexdigest()[:16] + ".plain"
 
     def measured():

@@ -137,7 +137,7 @@ def keeper(prompt_tokens, steps):
 
 def write(job, loaded, form, stops, clock):
     """Make the judge's calls and write both files. `stops`: an end token ends an answer of this form; `clock(action)` gives its ms."""
-    longest = max(job.runs, key=lambda run: run["new_tokens"])
+    longest = longest_of(job.runs)
     ends = loaded.end_tokens()
     batch = Batch(loaded.prompt_ids, loaded.prompt_mask, ends if stops else ())
     document = {
@@ -184,8 +184,8 @@ def _again(job, loaded, form, run, batch):
 
 
 def longest_of(runs):
-    """Of the parts of all runs that of the run with most new tokens."""
-    return max(runs, key=lambda part: part["new_tokens"])
+    """The run with the most new tokens, of a job's runs or of their parts of tokens.json."""
+    return max(runs, key=lambda run: run["new_tokens"])
 
 
 def pace_ms(timed_ms):

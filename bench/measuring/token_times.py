@@ -7,7 +7,7 @@ hands the tokens [rows] of each step once they are on the host, after the prompt
 import time
 
 from bench import compat
-from bench.measuring import measure, ranks
+from bench.measuring import measure, ranks, timed_tokens
 
 #: At most so many calls, and about so many seconds of them.
 CALLS, SECONDS = 5, 15.0
@@ -36,7 +36,7 @@ def calls_of(mean_ms):
 def measure_tokens(job, loaded, form, measurements):
     """{new_tokens, first_ms: [of each call], between_ms: [[of each call]]} of the longest run, or {reason} where the engine tells no tokens
     (bench/measuring/ranks.py `told`)."""
-    run = max(job.runs, key=lambda one: one["new_tokens"])
+    run = timed_tokens.longest_of(job.runs)
     timed_ms = next(one["timed_ms"] for one in measurements if one["new_tokens"] == run["new_tokens"])
     synchronize = measure.synchronizer(job)
     first_ms, between_ms = [], []

@@ -119,7 +119,7 @@ def _of_cycles(job: Job, figure: dict[str, Any] | None) -> str:
         return ""
     if figure is None:
         return "it counts no tokens of its calls"
-    counted = job.batch_size * max(run["new_tokens"] for run in job.runs)
+    counted = job.batch_size * job.most_new_tokens
     if (figure["sequences"], figure["counted_tokens"]) != (job.batch_size, counted):
         return f"it counts {figure['counted_tokens']} tokens of {figure['sequences']} sequences, its job makes {counted} of {job.batch_size}"
     if figure["real_tokens"] > counted:
@@ -297,7 +297,7 @@ def _workload(job: Job, figure: dict[str, Any] | None) -> str:
         return ""
     if figure["items"] != items:
         return f"it answered {figure['items']} items, the job has {items}"
-    most = items * max(run["new_tokens"] for run in job.runs)
+    most = items * job.most_new_tokens
     return "" if figure["new_tokens"] <= most else f"it made {figure['new_tokens']:,} new tokens, the job allows {most:,}"
 
 
@@ -360,6 +360,6 @@ def _check(job: Job, result: Result) -> Iterator[str]:
     if not check["passed"] and not check.get("reason"):
         yield "its check failed without a reason"
     prefix, tokens = check.get("greedy_common_prefix_tokens"), check.get("greedy_tokens")
-    most = max(run["new_tokens"] for run in job.runs)
+    most = job.most_new_tokens
     if (prefix is None) != (tokens is None) or (prefix is not None and tokens is not None and not prefix <= tokens <= most):
         yield f"{prefix} of {tokens} greedy tokens agree by its own count, but the job made {most}"

@@ -124,7 +124,7 @@ def reference_key(job: Job) -> str:
 
     Not the batch size: every row of a batch is the same sequence.
     """
-    return _digits(_weights_of(job), {**job.prompt, "batch_size": 1}, max(run["new_tokens"] for run in job.runs), job.stack)
+    return _digits(_weights_of(job), {**job.prompt, "batch_size": 1}, job.most_new_tokens, job.stack)
 
 
 def _weights_of(job: Job) -> dict[str, Any]:
