@@ -15,7 +15,6 @@ from scripts.errors import KitError, UsageError
 from scripts.images import registry as through_registry
 from scripts.run import host_facts, kubernetes, plan
 from scripts.run.slurm import client, states, submissions
-from scripts.run.slurm.states import Watched
 
 
 @click.command
@@ -35,8 +34,7 @@ def status(runs: Path | None) -> None:
     jobs = client.queue(submission.name for submission, _ in submitted)
     for number, (submission, folder) in enumerate(submitted):
         later = [task for other, _ in submitted[number + 1 :] for task in other.tasks if other.site == submission.site]
-        tasks = [Watched(submission, index, folder) for index in range(len(submission.tasks))]
-        now = [(task, states.of(task, jobs)) for task in tasks]
+        now = [(task, states.of(task, jobs)) for task in states.tasks_of(submission, folder)]
         shown = [(task, state) for task, state in now if state.word != states.FAILED or task.task not in later]
         if shown:
             print(f"{submission.name}, {states.summary(state for _, state in shown)}")

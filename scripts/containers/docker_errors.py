@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from scripts.containers.docker_library import docker
 from scripts.errors import KitError, NothingRuns, PreflightError
@@ -65,6 +66,13 @@ def unreachable(error: docker.errors.DockerException | OSError | ValueError, hos
         f"no Docker answers at {host}; install Docker Engine 25 or newer, start it with `sudo systemctl start docker`, "
         "or set DOCKER_HOST if it listens elsewhere"
     )
+
+
+def follow(lines: Iterable[Mapping[str, Any]]) -> None:
+    """Read to its end what Docker reports line by line; raises DockerException for a line that tells an error."""
+    for line in lines:
+        if "error" in line:
+            raise docker.errors.DockerException(str(line["error"]).strip())
 
 
 @contextlib.contextmanager

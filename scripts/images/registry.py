@@ -107,9 +107,7 @@ def _pulled(client: docker.DockerClient, image: Image, registry: str, digest: st
     repository = f"{registry}/{image.tag.rpartition(':')[0]}"
     name = f"{repository}@{digest}"
     try:
-        for line in client.api.pull(repository, digest, stream=True, decode=True):
-            if "error" in line:
-                raise docker.errors.DockerException(str(line["error"]).strip())
+        docker_errors.follow(client.api.pull(repository, digest, stream=True, decode=True))
         pulled = client.images.get(name)
     except (docker.errors.DockerException, *docker_errors.silence()) as error:
         raise KitError(

@@ -250,9 +250,7 @@ def _load(client: docker.DockerClient, files: Sequence[Path]) -> None:
     """Let the engine load an archive, whole or in pieces; it tags one image after another. Raises KitError."""
     client.api.timeout = LOAD_S
     try:
-        for line in client.api.load_image(packed_anew(files)):
-            if "error" in line:
-                raise docker.errors.DockerException(str(line["error"]).strip())
+        docker_errors.follow(client.api.load_image(packed_anew(files)))
     except (docker.errors.DockerException, *docker_errors.silence()) as error:
         raise KitError(f"the engine does not load {files[0]}: {error}; see its log, and type make restore again") from error
 

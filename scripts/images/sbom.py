@@ -49,13 +49,14 @@ def text(image: Image, content: dict[str, Any], stand_in: bool) -> str:
 
 
 def _python(content: dict[str, Any]) -> list[Component]:
-    archives = {requirement_files.normalized(name): digest for name, digest in content["archives"].items()}
+    archives = verify.noted_archives(content)
     components = []
-    for name, version in content["packages"].items():
-        purl = PackageURL("pypi", None, requirement_files.normalized(name), version)
-        digest = archives.get(requirement_files.normalized(name))
+    for installed, version in content["packages"].items():
+        name = requirement_files.normalized(installed)
+        purl = PackageURL("pypi", None, name, version)
+        digest = archives.get(name)
         hashes = [HashType(alg=HashAlgorithm.SHA_256, content=digest)] if digest else []
-        components.append(Component(name=requirement_files.normalized(name), version=version, purl=purl, bom_ref=str(purl), hashes=hashes))
+        components.append(Component(name=name, version=version, purl=purl, bom_ref=str(purl), hashes=hashes))
     return components
 
 

@@ -55,12 +55,17 @@ def differences(image: Image, content: dict[str, Any], base_packages: list[str] 
     ]
 
 
+def noted_archives(content: dict[str, Any]) -> dict[str, str]:
+    """{package, as locks write its name: the sha256 of the file that it was installed from}, where the image says it."""
+    return {requirement_files.normalized(name): digest for name, digest in content["archives"].items()}
+
+
 def _packages(image: Image, content: dict[str, Any]) -> list[str]:
     """Packages that are not in the lock, and packages that were installed from another file than the lock's."""
     blocks = requirement_files.blocks(image.lock_text())
     compiled = image.options.get("compile", {}).get("source")
     lines = [f"{name}: not in the lock" for name in map(requirement_files.normalized, content["packages"]) if name not in blocks]
-    noted = {requirement_files.normalized(name): digest for name, digest in content["archives"].items()}
+    noted = noted_archives(content)
     for name in image.locked():
         if name not in noted:
             lines.append(f"{name}: the image does not say from which file it was installed")

@@ -82,7 +82,7 @@ def submit(array: Sequence[Task], asked: Options) -> list[Watched]:
                 client.cancel(client.queue([submission.name]))  # an earlier array of the same command
             removal.remove(submission.folder)
             raise
-        new += [Watched(submission, index, runs) for index in range(len(submission.tasks))]
+        new += states.tasks_of(submission, runs)
     return adopted + new
 
 

@@ -37,6 +37,11 @@ class Watched:
         return self.submission.is_done(self.index, self.runs)
 
 
+def tasks_of(submission: Submission, runs: Path) -> list[Watched]:
+    """All tasks of a submission."""
+    return [Watched(submission, index, runs) for index in range(len(submission.tasks))]
+
+
 @dataclasses.dataclass(frozen=True)
 class State:
     """`word` is one of STATES, `more` what else is known: the node, SLURM's reason, how the task ended."""
