@@ -49,12 +49,16 @@ def padded(tokenizer, sentences, cut):
     return {"input_ids": torch.tensor(rows), "attention_mask": torch.tensor(masks)}
 
 
+def _inputs(loaded, tokenizer, sentences, cut):
+    """`padded` on the engine's device."""
+    return {name: tensor.to(loaded.device) for name, tensor in padded(tokenizer, sentences, cut).items()}
+
+
 def padding_error(loaded, tokenizer, sentences, cut):
     """|x - y| / |y| of the first sentence's last logits, x padded among the others and y alone; None where it is not finite."""
 
     def last_logits(texts_of_batch):
-        inputs = {name: tensor.to(loaded.device) for name, tensor in padded(tokenizer, texts_of_batch, cut).items()}
-        return loaded.last_logits(**inputs)[0].float()
+        return loaded.last_logits(**_inputs(loaded, tokenizer, texts_of_batch, cut))[0].float()
 
     return check.tensor_error(last_logits(sentences), last_logits(sentences[:1]))
 
@@ -71,7 +75,7 @@ def timed_call(job, loaded, job_run):
     tokenizer, sentences, cut = _tokenizer(job.model["path"]), _sentences(job), _cut(job)
 
     def one_call():
-        inputs = {name: tensor.to(loaded.device) for name, tensor in padded(tokenizer, sentences, cut).items()}
+        inputs = _inputs(loaded, tokenizer, sentences, cut)
         new = loaded.generate(**inputs, **job_run["arguments"])
         tokenizer.batch_decode(torch.cat([inputs["input_ids"], new], dim=1), skip_special_tokens=True)
         return inputs, new

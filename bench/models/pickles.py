@@ -11,6 +11,7 @@ import pickle
 import zipfile
 
 from bench import compat
+from bench.reasons import first_line
 
 #: Tensors that share memory are written one by one. In the models of articles one matrix is shared; a hostile file of a megabyte could fill the disk.
 MOST_SHARED = 2
@@ -107,8 +108,7 @@ def _read(path, name):
 def _reason(error):
     """Why torch refuses a file, in one line. Its own message begins with advice how to load the file nevertheless; the error below names the cause."""
     cause = error.__context__ if isinstance(error, pickle.UnpicklingError) and error.__context__ else error
-    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
-    return lines[0] if lines else type(cause).__name__
+    return first_line(cause)
 
 
 def _own_memory(tensors, tied):

@@ -119,8 +119,12 @@ def groups(planned: Sequence[Planned]) -> list[list[Planned]]:
     return [group for group in by_weight.values() if group]
 
 
-def sizes_and_sized(planned: Planned, asked: Options) -> tuple[Sequence[int] | Mapping[str, Any], Callable[[int], Planned]]:
-    """(the batch sizes that a case runs in, a function from one of them to what runs). The article's only size is not put into a row's title."""
+#: The batch sizes that a case runs in, and a function from one of them to what runs.
+Sized = tuple[Sequence[int] | Mapping[str, Any], Callable[[int], Planned]]
+
+
+def sizes_and_sized(planned: Planned, asked: Options) -> Sized:
+    """The batch sizes of a case, and what runs in each. The article's only size is not put into a row's title."""
     sizes = batch_sizes_of(planned.article, planned.case, planned.variant, asked)
     if sizes == [planned.article.prompt_of(planned.case)["batch_size"]]:
         return sizes, lambda size: planned

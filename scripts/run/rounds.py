@@ -3,7 +3,7 @@
 import functools
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from scripts import results
 from scripts.articles import batch_sweep
@@ -76,15 +76,25 @@ def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[re
     until_oom = any(isinstance(sizes, Mapping) for sizes in of_cases)  # nobody knows how many batch sizes fit
     sitting = _Sitting(asked, keep_going, Steps(None if until_oom else asked.repeats * sum(map(len, of_cases))))
     for group in sized:
-        fitting: list[list[int]] = []
-        for repeat in range(1, asked.repeats + 1):
-            runs = [functools.partial(sitting.run, in_batches_of, repeat) for _, in_batches_of in group]
-            if repeat % 2:
-                fitting = [batch_sweep.walk(sizes, run) for (sizes, _), run in zip(group, runs, strict=True)]
-            else:
-                for sizes_that_fit, run in zip(reversed(fitting), reversed(runs), strict=True):
-                    for size in reversed(sizes_that_fit):
-                        run(size)
+        _run_group(group, sitting)
     if sitting.refused:
         raise type(sitting.refused[0])(f"{len(sitting.refused)} of {sitting.tried} runs could not start; the reasons stand above")
     return sitting.records
+
+
+def _run_group(group: Sequence[plan.Sized], sitting: _Sitting) -> None:
+    """All rounds of a group."""
+    fitting: list[list[int]] = []
+    for repeat in range(1, sitting.asked.repeats + 1):
+        runs = [functools.partial(sitting.run, in_batches_of, repeat) for _, in_batches_of in group]
+        if repeat % 2:
+            fitting = [batch_sweep.walk(sizes, run) for (sizes, _), run in zip(group, runs, strict=True)]
+        else:
+            _run_backwards(fitting, runs)
+
+
+def _run_backwards(fitting: Sequence[Sequence[int]], runs: Sequence[batch_sweep.Try]) -> None:
+    """Run the last case first, each in the batch sizes that fit its memory, the largest first."""
+    for sizes, run in zip(reversed(fitting), reversed(runs), strict=True):
+        for size in reversed(sizes):
+            run(size)
