@@ -103,6 +103,11 @@ class Job:
         return self.prompt.get("batch_size") or 1
 
     @property
+    def model_without_path(self) -> "typing.Dict[str, typing.Any]":
+        """What decides the weights: the path is another one on each machine."""
+        return {key: value for key, value in self.model.items() if key != "path"}
+
+    @property
     def most_new_tokens(self) -> int:
         """The new tokens of a sequence in the longest run."""
         return max(run["new_tokens"] for run in self.runs)
@@ -125,7 +130,7 @@ class Job:
                 del fields[name]
         if "form" in fields:
             fields["form"] = _EARLIER_FORM_NAMES.get(self.form, self.form)
-        fields.update(schema=1, load=self.deciding_load(), model={key: value for key, value in self.model.items() if key != "path"})
+        fields.update(schema=1, load=self.deciding_load(), model=self.model_without_path)
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
 
     def deciding_load(self) -> "typing.Dict[str, typing.Any]":

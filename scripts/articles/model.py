@@ -103,6 +103,11 @@ class Article:
         """The case with this name; None where the article has no such case (any more)."""
         return next((case for case in self.cases if case.name == name), None)
 
+    @property
+    def backends(self) -> list[str]:
+        """The backends of its cases, in their order."""
+        return list(dict.fromkeys(case.backend for case in self.cases))
+
     def claims_rest_on(self, case: Case) -> bool:
         """Does any claim compare this case with another, or say something of it?"""
         return any(case.name in references.cases_of(relation) for claim in self.claims for relation in claim["relations"])

@@ -33,7 +33,7 @@ def calibrate(slug: str, asked: Options) -> int:
     own = STACK_OF_HOST if asked.engine == "host" and asked.stack == "article" and not asked.python_host else asked.stack
     repeats = asked.repeats if asked.repeats > 1 else stats.LEAST_RUNS
     asked = dataclasses.replace(asked, article=CALIBRATION, weights="random", stack=own, repeats=repeats)
-    planned = plan.plan(list(dict.fromkeys(case.backend for case in articles.find(CALIBRATION).cases)), asked, every=True)
+    planned = plan.plan(articles.find(CALIBRATION).backends, asked, every=True)
     kernel = [case for case in planned if case.case.name == KERNEL]
     several.cores_of_one(kernel * asked.jobs, asked)  # raises for too many JOBS before anything runs
     measured = rounds.run_all(planned, dataclasses.replace(asked, jobs=1), keep_going=True)

@@ -151,15 +151,13 @@ def article(slug: str, asked: Options) -> int:
     known = articles.slugs()
     if slug not in known:
         raise UsageError(f"there is no article {slug!r}, allowed are {', '.join(known)}; try make article-{nearest(slug, known)}")
-    backends = list(dict.fromkeys(case.backend for case in articles.find(slug).cases))
-    return _measure(backends, dataclasses.replace(asked, article=slug), every=True)
+    return _measure(articles.find(slug).backends, dataclasses.replace(asked, article=slug), every=True)
 
 
 def _refuse_what_cannot_start(planned: Sequence[runner.Planned], asked: Options) -> None:
     """Raise what the command itself would raise at once on any machine: a plan that cannot be followed is none."""
-    known = pins.load()
     for one in planned:
-        engines.refuse_without_image(known.image(one.case.backend, one.stack), asked)
+        engines.refuse_without_image(one.image, asked)
     if there := permissions.file_in_the_way(asked.runs):
         raise UsageError(f"RUNS is {str(asked.runs)!r}, and {there} is a file, allowed is a folder that can be written; try RUNS=/another/folder")
     if asked.scheduler == "slurm":

@@ -48,7 +48,7 @@ def of_window(readings: Sequence[Reading], began: float, ended: float) -> dict[s
         return {"code": "no-counter", **found}
     if _clock_was_set(readings, began, ended):
         return {"code": "clock-set", **found}
-    if not counted[0][0] <= began <= ended <= counted[-1][0]:
+    if not _covers(counted, began, ended):
         return {"code": "not-covered", **found}
     around = _around(counted, began, ended)
     if any(after < before for (_, before), (_, after) in itertools.pairwise(around)):
@@ -69,6 +69,11 @@ def _clock_was_set(readings: Sequence[Reading], began: float, ended: float) -> b
     return abs(statistics.median(after) - statistics.median(before)) > MOST_SHIFT_S
 
 
+def _covers(values: Sequence[tuple[float, float]], began: float, ended: float) -> bool:
+    """Does a window lie between the first and the last of these values?"""
+    return values[0][0] <= began <= ended <= values[-1][0]
+
+
 def _around(values: Sequence[tuple[float, float]], began: float, ended: float) -> list[tuple[float, float]]:
     """The values within a window, with the last before it and the first after it."""
     first = max(place for place, (moment, _) in enumerate(values) if moment <= began)
@@ -86,7 +91,7 @@ def _at(values: Sequence[tuple[float, float]], moment: float) -> float:
 
 def _integral(values: Sequence[tuple[float, float]], began: float, ended: float) -> float | None:
     """The integral over a window, by trapezoids; None where the values do not cover it."""
-    if not values or not values[0][0] <= began <= ended <= values[-1][0]:
+    if not values or not _covers(values, began, ended):
         return None
     import numpy
 

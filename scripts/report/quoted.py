@@ -25,7 +25,7 @@ from scripts.errors import KitError
 from scripts.paths import ROOT
 from scripts.report import file_numbers
 from scripts.results import Record
-from scripts.results.marks import disturbed_by
+from scripts.results.marks import counting
 from scripts.run import jobs
 from scripts.units import GIB
 from scripts.verdicts import run_facts
@@ -191,7 +191,7 @@ def _rows(marker: Marker, named: Mapping[str, Sequence[Record]]) -> list[Row]:
 def _counted(name: str, runs: Sequence[Record]) -> Sequence[Record]:
     """Those that came to their end; of a whole row the undisturbed ones, where there are any (docs/verdict-rules.md)."""
     ended = [run for run in runs if run.status == "ok"]
-    return ended if SEVERAL.fullmatch(name) else [run for run in ended if not disturbed_by(run)] or ended
+    return ended if SEVERAL.fullmatch(name) else counting(ended)
 
 
 def _ratio(kind: str, slower: Row, faster: Row) -> stats.Estimate:

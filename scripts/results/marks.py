@@ -1,5 +1,7 @@
 """What the state of its machine says of a run: its marks, whether it judges nothing, whether its end is its own."""
 
+from collections.abc import Sequence
+
 from scripts.results.store import Record
 
 
@@ -12,6 +14,11 @@ def disturbed_by(record: Record) -> list[str]:
     """Those marks for which a run judges nothing; a result of before version 3 of the rules has none. A run beside others has one in any case."""
     disturbed: list[str] = (record.host.get("conditions") or {}).get("disturbed") or []
     return disturbed or ([f"shared machine: {record.host['shared_with']} other jobs (JOBS)"] if record.host.get("shared_with") else [])
+
+
+def counting(runs: Sequence[Record]) -> Sequence[Record]:
+    """Of runs that ended well those that count (docs/verdict-rules.md): the undisturbed ones, or all where each was disturbed."""
+    return [run for run in runs if not disturbed_by(run)] or runs
 
 
 def ran_out_by_itself(run: Record) -> bool:

@@ -17,7 +17,6 @@ from typing import Any
 
 from bench.instruments import fitting
 from bench.job import InvalidDocument, Job, to_json, write_whole
-from scripts import pins
 from scripts.containers.container import Outcome
 from scripts.errors import KitError, UsageError
 from scripts.machine import locks, signals, temporary_folders
@@ -51,7 +50,7 @@ def examine(name: str, planned: Planned, options: Options) -> Path:
     asked_at, title = time.monotonic(), f"{name} on {planned.title}"
     folder = options.runs.parent / "instruments"
     with runner.gpus_of(planned, options) as chosen, temporary_folders.made(temporary_folders.OF_INSTRUMENTS) as around:
-        image = pins.load().image(planned.case.backend, planned.stack)
+        image = planned.image
         job, prefix = runner.question(planned, options, host_facts.devices(chosen))
         _refuse_without_model(job)
         if reason := fitting.refusal(name, job):

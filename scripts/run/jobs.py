@@ -124,11 +124,7 @@ def reference_key(job: Job) -> str:
 
     Not the batch size: every row of a batch is the same sequence.
     """
-    return _digits(_weights_of(job), {**job.prompt, "batch_size": 1}, job.most_new_tokens, job.stack)
-
-
-def _weights_of(job: Job) -> dict[str, Any]:
-    return {key: value for key, value in job.model.items() if key != "path"}
+    return _digits(job.model_without_path, {**job.prompt, "batch_size": 1}, job.most_new_tokens, job.stack)
 
 
 def _digits(*facts: Any) -> str:
@@ -143,7 +139,7 @@ def judge_job(job: Job, dtype: str, floors: dict[str, float]) -> Job:
 
 def readings_key(job: Job) -> str:
     """12 hex digits over what decides how the reference reads tokens: the weights and the stack."""
-    return _digits(_weights_of(job), job.stack)
+    return _digits(job.model_without_path, job.stack)
 
 
 def run_prefix(job: Job, pins_id: str, engine: str, seen: Mapping[str, Any]) -> str:

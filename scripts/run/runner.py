@@ -16,6 +16,7 @@ from scripts.articles import Article, Case
 from scripts.errors import KitError, UsageError
 from scripts.machine import gpus
 from scripts.models import article_models, hub, store
+from scripts.pins import Image
 from scripts.results import Record, marks
 from scripts.run import checkpoints, engines, host_facts, jobs, measurement, preflight, run_folders
 from scripts.run.engines import Engine
@@ -42,6 +43,11 @@ class Planned:
         profiled = f", profiled by {self.profiler}" if self.profiler else ""
         return f"{self.article.slug}/{self.case.name} ({self.variant}, {self.stack}{batch}{profiled})"
 
+    @property
+    def image(self) -> Image:
+        """The image of its backend on its stack; raises UsageError where there is none."""
+        return pins.load().image(self.case.backend, self.stack)
+
 
 def device_count(planned: Planned, options: Options) -> int:
     """How many devices the case runs on: as typed, else as the article did."""
@@ -60,7 +66,7 @@ def perform(planned: Planned, options: Options, repeat: int = 1) -> Record:
     """
     asked_at, runs = time.monotonic(), options.runs
     with gpus_of(planned, options) as chosen:
-        image = pins.load().image(planned.case.backend, planned.stack)
+        image = planned.image
         job, prefix = question(planned, options, host_facts.devices(chosen))
         refuse_unwritable(runs)
         host_facts.stated_commit()  # a wrong one is refused now, not when the weights are made
@@ -96,8 +102,7 @@ def counts(record: Record, options: Options) -> bool:
 def question(planned: Planned, options: Options, seen: Mapping[str, Any]) -> tuple[Job, str]:
     """(the job without its id and the places of its files, the prefix of its runs' ids on a machine of which the host sees this)."""
     job = _job(planned, options)
-    image = pins.load().image(planned.case.backend, planned.stack)
-    return job, jobs.run_prefix(job, image.pins_id, options.engine, seen)
+    return job, jobs.run_prefix(job, planned.image.pins_id, options.engine, seen)
 
 
 def gpus_of(planned: Planned, options: Options) -> contextlib.AbstractContextManager[list[gpus.Gpu]]:

@@ -11,7 +11,7 @@ from bench.models import weights
 from scripts import stats
 from scripts.articles import Article
 from scripts.results import Record
-from scripts.results.marks import disturbed_by
+from scripts.results.marks import counting, disturbed_by
 from scripts.results.output import check_of
 from scripts.units import counted
 from scripts.verdicts.run_facts import (
@@ -326,8 +326,7 @@ def _median_run(runs: tuple[Record, ...]) -> Record:
     latest = next((run for run in reversed(runs) if run.status != "failed"), runs[-1])
     if latest.status != "ok":
         return latest
-    ended = [record for record in runs if record.status == "ok"]
-    counted = [record for record in ended if not disturbed_by(record)] or ended
+    counted = counting([record for record in runs if record.status == "ok"])
     timed = [record for record in counted if series(record)]
     if not timed:
         return counted[-1]

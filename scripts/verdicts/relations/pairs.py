@@ -199,7 +199,7 @@ def question(row: Row) -> tuple[object, ...]:
 
 
 def model(row: Row) -> dict[str, object]:
-    return {name: value for name, value in row.record.job.model.items() if name != "path"}
+    return row.record.job.model_without_path
 
 
 def differences(faster: Row, slower: Row) -> list[str]:
