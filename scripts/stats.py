@@ -26,6 +26,8 @@ RESAMPLES = 9_999
 OUTLIER_SCORE = 3.5
 #: The clock resolves microseconds at best.
 MOST_DECIMALS_MS = 3
+#: Of a value with its interval: so many show on which side of a bound the end of an interval lies.
+MOST_DECIMALS_OF_INTERVALS = 4
 #: Statistics that are kept for other pages that show them too: of 10,000 runs on many kinds of machine there are thousands.
 MOST_KEPT = 32_768
 
@@ -222,7 +224,7 @@ def noise_floor(values: Sequence[float]) -> float | None:
     return math.expm1(_t_quantile(2 * (len(values) - 1)) * math.sqrt(2 * variance))
 
 
-def runs_to_decide(ratio: Estimate, runs: int, ends: Sequence[float] = (1,)) -> int | None:
+def runs_to_decide(ratio: Estimate, runs: int, ends: Sequence[float]) -> int | None:
     """About how many runs of each row let the interval of a ratio hold none of a claim's `ends`, if ratio and scatter stay; None where it holds
     none already, or no number of runs can be said.
 
@@ -292,18 +294,18 @@ def significant(value: float, most: int = MOST_DECIMALS_MS) -> str:
     return number(value, decimals(abs(value) or 1, significant=3, most=most))
 
 
-def with_interval(estimate: Estimate, least: int = 0, most: int = 4, bounds: Sequence[float] = ()) -> tuple[str, str]:
+def with_interval(estimate: Estimate, least: int = 0, bounds: Sequence[float] = ()) -> tuple[str, str]:
     """("3.83", "3.80 to 3.86"): value and interval with one uncertain digit; "" for no interval.
 
     At least `least` decimals, as far as those are among the value's first three digits. More where rounding would move an end of the interval onto
-    or across one of `bounds`, at most `most`: "0.70 to 1.25" does not show that 1.25 lies outside.
+    or across one of `bounds`, at most MOST_DECIMALS_OF_INTERVALS: "0.70 to 1.25" does not show that 1.25 lies outside.
     """
     least = min(least, max(decimals(abs(estimate.value) or 1, significant=3), 0))
     if not estimate.ends:
-        return number(estimate.value, max(least, decimals(abs(estimate.value) or 1, significant=3, most=most))), ""
+        return number(estimate.value, max(least, decimals(abs(estimate.value) or 1, significant=3, most=MOST_DECIMALS_OF_INTERVALS))), ""
     low, high = estimate.ends
-    places = max(least, decimals((high - low) / 2, significant=1, most=most))
-    while places < most and any(_is_moved(end, bound, places) for end in (low, high) for bound in bounds):
+    places = max(least, decimals((high - low) / 2, significant=1, most=MOST_DECIMALS_OF_INTERVALS))
+    while places < MOST_DECIMALS_OF_INTERVALS and any(_is_moved(end, bound, places) for end in (low, high) for bound in bounds):
         places += 1
     return number(estimate.value, places), f"{number(low, places)} to {number(high, places)}"
 

@@ -20,7 +20,7 @@ from scripts.containers.docker_library import docker
 from scripts.errors import KitError, PreflightError, UsageError
 from scripts.images import dockerfile, inventory, render
 from scripts.machine import locks
-from scripts.pins import Image, Pins, requirement_files
+from scripts.pins import Image, Pins, requirement_files, resolve
 
 PINS_LABEL = "org.llm-repro.pins-id"
 
@@ -98,7 +98,7 @@ def image_facts(client: docker.DockerClient, image: Image) -> dict[str, Any]:
 def _refuse_stale(image: Image) -> None:
     """Raise KitError where the image's generated files do not follow from pins.toml, or a patch is missing."""
     root = image.folder.parents[2]
-    stale = render.differing(render.image_files(pins.load(root), image))
+    stale = resolve.differing(render.image_files(pins.load(root), image))
     if stale:
         raise KitError(f"{stale[0].relative_to(root)} is not what docker/pins.toml gives: type `make lock render`")
     missing = render.missing_patches([image])
@@ -113,7 +113,7 @@ def buildx_command(image: Image, tag: str, *options: str, kit: Path | None = Non
     command += [f"--build-arg=SOURCE_DATE_EPOCH={dockerfile.SOURCE_DATE_EPOCH}", "--provenance=false", f"--build-context=kit={kit or image.build_scripts}"]
     command += secrets(kit)
     if image.patches:
-        command.append(f"--build-context=patches={image.patches[0].parent}")
+        command.append(f"--build-context=patches={image.patches_folder}")
     return [*command, *options, str(image.folder)]
 
 

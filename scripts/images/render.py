@@ -80,10 +80,6 @@ def expected(loaded: Pins) -> dict[Path, str]:
     return files
 
 
-def differing(files: dict[Path, str]) -> list[Path]:
-    return [path for path, text in files.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
-
-
 def problems(loaded: Pins) -> list[str]:
     """The problems that `make check` reports, one line each with the command that solves it."""
     lines = [f"{place}: {line} (make lock)" for place, line in _lock_problems(loaded)] + missing_patches(loaded.images())
@@ -94,7 +90,7 @@ def problems(loaded: Pins) -> list[str]:
         return [*lines, str(error)]
     lines += [
         f"{path.relative_to(loaded.root)}: is not what pins.toml and the locks give (make render){_first_difference(path, files[path])}"
-        for path in differing(files)
+        for path in resolve.differing(files)
     ]
     return lines + _torch_problems(loaded) + _leftovers(loaded, set(files))
 
@@ -188,7 +184,7 @@ def check() -> None:
 def write() -> None:
     """Write every generated file that differs, and print its path."""
     loaded = pins.load()
-    changed = differing(files := expected(loaded))
+    changed = resolve.differing(files := expected(loaded))
     resolve.write_all({path: files[path] for path in changed})
     for path in changed:
         print(f"{path.relative_to(loaded.root)}: written")

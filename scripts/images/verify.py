@@ -76,7 +76,7 @@ def _packages(image: Image, content: dict[str, Any]) -> list[str]:
 
 def _unowned(image: Image, unowned: dict[str, str]) -> list[str]:
     """Files that belong to no package: allowed are those that pins.toml adds from docker/patches, with the same content."""
-    added = {place: image.folder.parents[1] / "patches" / name for place, name in image.options.get("added_files", {}).items()}
+    added = {place: image.patches_folder / name for place, name in image.options.get("added_files", {}).items()}
     digests = {place: checksums.digest_of(path) for place, path in added.items()}
     lines = [f"{place}: belongs to no package, and pins.toml does not add it" for place in unowned if place not in digests]
     return lines + [f"{place}: is not docker/patches/{added[place].name}" for place, digest in digests.items() if unowned.get(place) != digest]

@@ -83,10 +83,14 @@ class Image:
         return f"llm-repro/{self.backend}:{self.stack}-{self.pins_id}"
 
     @property
+    def patches_folder(self) -> Path:
+        return self.folder.parents[1] / "patches"
+
+    @property
     def patches(self) -> list[Path]:
         """The files of docker/patches that the build uses, whether they exist or not."""
         names = [*self.options.get("compile", {}).get("patches", []), *self.options.get("added_files", {}).values()]
-        return [self.folder.parents[1] / "patches" / name for name in names]
+        return [self.patches_folder / name for name in names]
 
     @property
     def build_scripts(self) -> Path:

@@ -165,6 +165,11 @@ def _version(block: str | None) -> str:
     return block.split("==")[1].split()[0] if block else "(absent)"
 
 
+def differing(texts: dict[Path, str]) -> list[Path]:
+    """The files that are missing, or have another text than this."""
+    return [path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+
+
 def write_all(texts: dict[Path, str]) -> None:
     """Write all files or none: each goes to a temporary file first, and then all are moved into place."""
     staged: list[tuple[Path, Path]] = []
@@ -200,6 +205,6 @@ def lock(backend: str | None = None) -> None:
         lines = changes(old, text)
         print(f"{path.relative_to(loaded.root)}: {'unchanged' if not lines else counted(len(lines), 'change') if old else 'new'}")
         print("".join(f"{line}\n" for line in lines if old), end="")
-    write_all({path: text for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text})
+    write_all({path: texts[path] for path in differing(texts)})
     for line in base_digests.record(loaded):
         print(line)

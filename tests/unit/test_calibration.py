@@ -45,7 +45,7 @@ def test_the_noise_floor_is_where_the_interval_of_two_equal_rows_ends() -> None:
     [((1.05, 0.95, 1.16), 5, 21), ((0.9, 0.8, 1.01), 5, 7), ((1.2, 1.1, 1.3), 5, None), ((1.0, 0.9, 1.1), 5, None), ((1.05, None, None), 4, None)],
 )
 def test_the_runs_that_would_decide_grow_with_the_square_of_the_width(ratio: tuple, runs: int, needed: int | None) -> None:
-    assert stats.runs_to_decide(stats.Estimate(*ratio), runs) == needed
+    assert stats.runs_to_decide(stats.Estimate(*ratio), runs, [1.0]) == needed
 
 
 def test_the_runs_that_would_decide_a_size_are_those_of_the_nearest_end_that_the_interval_holds() -> None:
@@ -53,8 +53,8 @@ def test_the_runs_that_would_decide_a_size_are_those_of_the_nearest_end_that_the
     assert stats.runs_to_decide(stats.Estimate(3.0, 2.9, 3.02), 5, [3.83 / 1.25, 3.83 * 1.25]) is None, "the interval holds no end"
     assert stats.runs_to_decide(stats.Estimate(3.0, 2.0, 4.5), 5, [3.0]) is None, "the ratio is the end"
     assert stats.runs_to_decide(stats.Estimate(1.2, 0.5, 2.88), 5, [1.0, 2.0]) == 116, "the nearer of two ends that it holds"
-    assert stats.runs_to_decide(stats.Estimate(1.15, 1.0, 1.21), 5) == 6, "at least one more"
-    assert stats.runs_to_decide(stats.Estimate(1.05, 0.0, 2.0), 5) is None, "no logarithm"
+    assert stats.runs_to_decide(stats.Estimate(1.15, 1.0, 1.21), 5, [1.0]) == 6, "at least one more"
+    assert stats.runs_to_decide(stats.Estimate(1.05, 0.0, 2.0), 5, [1.0]) is None, "no logarithm"
 
 
 def test_a_calibration_is_told_with_its_spread_and_what_the_kit_takes() -> None:
