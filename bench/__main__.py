@@ -11,7 +11,7 @@ import sys
 import traceback
 
 from bench import actions, backends, compat, forms, reasons
-from bench.job import InvalidDocument, Result, parse_job, to_json, write_whole
+from bench.job import InvalidDocument, Result, read_job, to_json, write_whole
 from bench.measuring import environment, ranks
 
 
@@ -58,11 +58,6 @@ def place_in_library(error):
     frame = traceback.extract_tb(error.__traceback__)[-1]
     _, found, path = frame.filename.rpartition("/site-packages/")
     return " ({}, line {})".format(path, frame.lineno) if found else ""
-
-
-def read_job(path):
-    with open(path, encoding="utf-8") as stream:
-        return parse_job(stream.read())
 
 
 def end(job, exit_code):

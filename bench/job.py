@@ -230,6 +230,12 @@ def parse_job(text: str) -> Job:
     return job_of(_fields(text))
 
 
+def read_job(path: "str | os.PathLike[str]") -> Job:
+    """The Job of a file; raises InvalidDocument or OSError."""
+    with open(path, encoding="utf-8") as stream:
+        return parse_job(stream.read())
+
+
 def job_of(fields: object) -> Job:
     """A Job from its parsed JSON data; raises InvalidDocument."""
     job = _document(Job, fields)

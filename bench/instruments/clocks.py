@@ -14,7 +14,7 @@ from time import perf_counter
 
 from bench import backends, forms
 from bench.instruments import fitting
-from bench.job import parse_job, to_json, write_whole
+from bench.job import read_job, to_json, write_whole
 from bench.measuring import clock, ranks
 from bench.models import prompts
 
@@ -26,8 +26,7 @@ def arguments(instrument):
     parser.add_argument("out")
     parser.add_argument("rounds", nargs="?", type=int, default=30)
     typed = parser.parse_args()
-    with open(typed.job, encoding="utf-8") as stream:
-        job = parse_job(stream.read())
+    job = read_job(typed.job)
     fitting.must_fit(instrument, job)
     return job, typed.out, typed.rounds
 

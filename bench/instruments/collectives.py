@@ -26,7 +26,7 @@ from unittest import mock
 
 from bench import backends, compat, profile
 from bench.instruments import fitting, rounds
-from bench.job import parse_job, to_json, write_whole
+from bench.job import read_job, to_json, write_whole
 from bench.measuring import measure, ranks
 from bench.models import prompts
 
@@ -209,8 +209,7 @@ def main(job, out_path):
 if __name__ == "__main__":
     if len(sys.argv) not in (3, 4):
         sys.exit("usage: python -m bench.instruments.collectives JOB OUT [ROWS]")
-    with open(sys.argv[1], encoding="utf-8") as opened:
-        asked = parse_job(opened.read())
+    asked = read_job(sys.argv[1])
     if len(sys.argv) == 4:
         asked = dataclasses.replace(asked, prompt=dict(asked.prompt, batch_size=int(sys.argv[3])))
     if ranks.inside():

@@ -13,11 +13,10 @@ each GPU to OUT as JSON.
 
 import sys
 from importlib import metadata
-from pathlib import Path
 from unittest import mock
 
 from bench.instruments import fitting
-from bench.job import parse_job, to_json, write_whole
+from bench.job import read_job, to_json, write_whole
 from bench.models import weights
 
 GPU_BYTES = 48 * 2**30
@@ -83,7 +82,7 @@ def of_map(job, low_zero):
 
 
 def main(job_path, out=None):
-    job = parse_job(Path(job_path).read_text(encoding="utf-8"))
+    job = read_job(job_path)
     fitting.must_fit("device_map", job)
     embedding = empty_model(job.model["shape"], job.model["scale"]).get_input_embeddings().weight
     figures = {

@@ -11,10 +11,9 @@ It needs no checkpoint: it makes one layer at a time from the seed, with the val
 """
 
 import sys
-from pathlib import Path
 
 from bench.instruments import fitting
-from bench.job import parse_job, to_json, write_whole
+from bench.job import read_job, to_json, write_whole
 from bench.models import prompts, weights
 
 
@@ -70,7 +69,7 @@ def last_logits(shape, scale, seed, input_ids, recipe=1):
 
 
 def main(job_path, out=None):
-    job = parse_job(Path(job_path).read_text(encoding="utf-8"))
+    job = read_job(job_path)
     fitting.must_fit("float32_rotary", job)
     import tempfile
 

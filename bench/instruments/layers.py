@@ -11,7 +11,7 @@ import sys
 from bench import backends
 from bench.checking import check
 from bench.instruments import fitting
-from bench.job import parse_job, to_json, write_whole
+from bench.job import read_job, to_json, write_whole
 from bench.models import pretrained, prompts
 
 
@@ -70,8 +70,7 @@ def compare(job):
 
 
 def main(job_path, out):
-    with open(job_path, encoding="utf-8") as source:
-        job = parse_job(source.read())
+    job = read_job(job_path)
     fitting.must_fit("layers", job)
     answer = compare(job)
     write_whole(out, to_json({"backend": job.backend, "prompt_tokens": job.prompt["tokens"], **answer}))

@@ -24,7 +24,7 @@ from unittest import mock
 
 from bench import backends, compat, profile
 from bench.instruments import fitting, rounds
-from bench.job import parse_job, to_json, write_whole
+from bench.job import read_job, to_json, write_whole
 from bench.measuring import measure
 from bench.models import prompts
 
@@ -169,8 +169,7 @@ def facts(job, prompt_tokens):
 
 
 def main(job_path, out):
-    with open(job_path, encoding="utf-8") as source:
-        job = parse_job(source.read())
+    job = read_job(job_path)
     fitting.must_fit("threads", job)
     for way in examine(job, lambda prompt_tokens, ways: write_whole(out, to_json(dict(facts(job, prompt_tokens), ways=ways)))):
         print("{:10} {:7.2f} ms ({:.2f} to {:.2f}) a call".format(way["way"], way["ms_a_call"], min(way["rounds"]), max(way["rounds"])))
