@@ -54,7 +54,7 @@ def still_to_come_bytes(model: ArticleModel, root: Path, typed: Path | None = No
     home = _home(model, root)
     known = model.locked or _kept(model, home)
     if known:
-        to_fetch = sum(_still_to_come(model, home / known.commit, file) for file in known.files)
+        to_fetch = sum(_still_to_come_bytes(model, home / known.commit, file) for file in known.files)
         return to_fetch + converted.still_to_write_bytes(HeldModel(home / known.commit, known.commit, known.files))
     cached = hub_cache.files_of(model.name, model.commit) if model.commit else ()
     return 0 if cached else None
@@ -104,10 +104,11 @@ def _complete(model: ArticleModel, home: Path) -> HeldModel:
     now = Manifest(model.name, commit, listed, _seen_before(folder, listed))
     now.write(folder)
     missing = [file for file in listed if not now.is_checked(folder, file)]
-    place.room_for(folder, sum(_still_to_come(model, folder, file) for file in missing))
+    place.room_for(folder, sum(_still_to_come_bytes(model, folder, file) for file in missing))
     beside = [file for file in missing if not files.is_weights(file.name)]
-    for some in (beside, [file for file in missing if file not in beside]):
-        for file in some:
+    weights = [file for file in missing if files.is_weights(file.name)]
+    for needed in (beside, weights):
+        for file in needed:
             _obtain(model, folder, file)
             now.remember(folder, file)
         held = _held(model, folder, now)  # before the weights too: they are large, and the configuration shows another model
@@ -137,7 +138,8 @@ def _files(model: ArticleModel, home: Path) -> tuple[str, tuple[ModelFile, ...]]
     return commit, files.used(model.name, all_files)
 
 
-def _still_to_come(model: ArticleModel, folder: Path, file: ModelFile) -> int:
+def _still_to_come_bytes(model: ArticleModel, folder: Path, file: ModelFile) -> int:
+    """What fetching a file will write; a part of it may be there."""
     path = folder / file.name
     if path.exists() or hub_cache.file_of(model.name, folder.name, file):
         return 0

@@ -102,19 +102,24 @@ def _refuse_size(path: Path, size_bytes: int, most_bytes: int) -> None:
         raise Refused(f"{path.name} has {size_bytes:,} bytes; {most_bytes:,} are allowed")
 
 
+def _limit_bytes(path: Path, most_bytes: int | None) -> int:
+    """The largest size of a file: what its reader says, else the limit of its name."""
+    return LIMITS_BYTES[path.name] if most_bytes is None else most_bytes
+
+
 def read(path: Path, most_bytes: int | None = None) -> bytes:
     """The bytes of a guest's file, by default at most the limit of its name. Raises Refused, FileNotFoundError or OSError."""
-    limit = LIMITS_BYTES[path.name] if most_bytes is None else most_bytes
-    with os.fdopen(_opened(path, limit), "rb", buffering=0) as stream:
-        return b"".join(_chunks(stream, path, limit))
+    limit_bytes = _limit_bytes(path, most_bytes)
+    with os.fdopen(_opened(path, limit_bytes), "rb", buffering=0) as stream:
+        return b"".join(_chunks(stream, path, limit_bytes))
 
 
-def _chunks(stream: RawIOBase, path: Path, limit: int) -> Iterator[bytes]:
+def _chunks(stream: RawIOBase, path: Path, limit_bytes: int) -> Iterator[bytes]:
     """What a file holds, to its end or to the limit: it may grow while it is read."""
-    size = 0
+    size_bytes = 0
     while chunk := stream.read(MIB):
-        size += len(chunk)
-        _refuse_size(path, size, limit)
+        size_bytes += len(chunk)
+        _refuse_size(path, size_bytes, limit_bytes)
         yield chunk
 
 
@@ -175,13 +180,13 @@ def keep(source: Path, target: Path, most_bytes: int | None = None) -> bool:
 
     The bytes are copied, never the name moved: what the name leads to may change at any moment.
     """
-    limit = LIMITS_BYTES[source.name] if most_bytes is None else most_bytes
+    limit_bytes = _limit_bytes(source, most_bytes)
     try:
-        stream = os.fdopen(_opened(source, limit), "rb", buffering=0)
+        stream = os.fdopen(_opened(source, limit_bytes), "rb", buffering=0)
     except FileNotFoundError:
         return False
     with stream, whole_file(target) as out:
-        out.writelines(_chunks(stream, source, limit))
+        out.writelines(_chunks(stream, source, limit_bytes))
     return True
 
 
