@@ -53,10 +53,12 @@ def test_a_file_that_this_user_may_not_touch_is_one_line(number: int, capsys: py
 
 
 def test_a_reader_that_has_enough_ends_a_command_without_a_word() -> None:
-    command = "from scripts.errors import run_command\nrun_command(lambda: print('line\\n' * 10))"
-    with subprocess.Popen([sys.executable, "-c", command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=paths.ROOT) as process:
-        assert process.stdout and process.stderr
+    command = "import sys\nfrom scripts.errors import run_command\nsys.stdin.read()\nrun_command(lambda: print('line\\n' * 10))"
+    piped = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-c", command], cwd=paths.ROOT, **piped) as process:
+        assert process.stdin and process.stdout and process.stderr
         process.stdout.close()
+        process.stdin.close()  # only now the command prints
         assert (process.stderr.read(), process.wait()) == (b"", 1)
 
 
