@@ -71,11 +71,14 @@ def _without_code(text: str) -> str:
     return re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
 
 
+def _spelled(heading: str) -> str:
+    """A heading as GitHub spells it in a link."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
 def _anchors(text: str) -> set[str]:
-    """The places of a page that a link may name: its headings as GitHub spells them, and its own marks."""
-    headings = re.findall(r"^#+ (.*)$", _without_code(text), re.M)
-    spelled = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-    return spelled | set(re.findall(r'<a id="([^"]+)">', text))
+    """The places of a page that a link may name: its headings and its own marks."""
+    return set(map(_spelled, re.findall(r"^#+ (.*)$", _without_code(text), re.M))) | set(re.findall(r'<a id="([^"]+)">', text))
 
 
 def _commands() -> list[str]:
@@ -123,6 +126,12 @@ def test_every_link_leads_to_a_file_and_a_place_that_exist(page):
         assert target.exists(), f"{_name(page)}: {link}"
         if place and target in TEXTS:
             assert place in _anchors(TEXTS[target]), f"{_name(page)}: {link}"
+
+
+@pytest.mark.parametrize("page", WRITTEN_BY_HAND, ids=_name)
+def test_a_list_of_contents_names_every_section_in_its_order(page):
+    contents = re.findall(r"^- \[[^\]]+\]\(#([^)]+)\)$", TEXTS[page], re.M)
+    assert not contents or contents == [_spelled(heading) for heading in re.findall(r"^## (.*)$", _without_code(TEXTS[page]), re.M)]
 
 
 @pytest.mark.parametrize("page", WRITTEN_BY_HAND, ids=_name)
