@@ -187,6 +187,7 @@ render: $(RUN) ## Write Dockerfiles, compose.yaml and the tables of docker/READM
 
 .PHONY: check
 check: $(DEV) ## Fail where a generated file, a lock or the style differs from what it should be
+	@test -z "$$KIT_TYPED" || { echo "error: check takes no variables; leave $${KIT_TYPED%% *} out" >&2; exit 2; }
 	@$(PY) -m scripts render --check
 	@$(PY) -m scripts report --check
 	@$(PY) -m ruff check --quiet .

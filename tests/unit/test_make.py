@@ -255,6 +255,11 @@ def test_all_targets_of_the_makefile_may_stand_beside_each_other():
     assert done.returncode == 0, done.stderr
 
 
+def test_a_check_names_itself_where_it_refuses_a_variable():
+    done = make("check", "RUNS=mine/runs", "GPUS=2")
+    assert done.returncode == 2 and "error: check takes no variables; leave GPUS out\n" in done.stderr and done.stdout == ""
+
+
 @pytest.mark.parametrize("typed", [["images", "GPUS="], ["bench-a", "bench-b", "STACK=$(id)"], ["archive", "ARCHIVES= "]])
 def test_a_variable_without_a_value_stops_make(typed):
     name = typed[-1].partition("=")[0]
