@@ -12,7 +12,7 @@ import sys
 
 from bench import backends
 from bench.instruments import fitting
-from bench.job import parse_job, to_json, write_whole
+from bench.job import read_job, to_json, write_whole
 from bench.models import pretrained, prompts
 
 CALLS = 10
@@ -101,12 +101,11 @@ def examine(model, input_ids):
 
 
 def main(job_path, out):
+    job = read_job(job_path)
+    fitting.must_fit("equal_calls", job)
     import torch
     import transformers
 
-    with open(job_path, encoding="utf-8") as source:
-        job = parse_job(source.read())
-    fitting.must_fit("equal_calls", job)
     loaded = backends.find(job.backend).load(job)
     input_ids = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device)
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}

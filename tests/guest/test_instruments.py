@@ -164,3 +164,33 @@ def test_a_copy_waits_for_the_work_before_it_and_no_longer_once_the_way_was_trie
         raise RuntimeError("a way failed")
     Cache().prefetch(2)
     assert log == ["wait", "copy 1", "copy 2"]
+
+
+#: What `equal_calls` says of a tiny model whose layers change their outputs as `CHANGE` does.
+EQUAL_CALLS = """import itertools, json, torch, transformers
+from bench.instruments import equal_calls
+from bench.models import pretrained
+torch.set_grad_enabled(False)
+model = transformers.AutoModelForCausalLM.from_pretrained({path!r}).eval()
+calls = itertools.count()
+def change(layer, arguments, output):
+    hidden = (output[0] if isinstance(output, tuple) else output).clone()
+    {change}
+    return (hidden, *output[1:]) if isinstance(output, tuple) else hidden
+list(pretrained.layers_of(model))[1].register_forward_hook(change)
+answers = equal_calls.examine(model, torch.arange(8).repeat(3, 1) + 10)
+print(json.dumps([answers["chosen"], sorted(answers)]))"""
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("pass", {"differing_calls": 0, "first_layer": None, "differing_rows": 0, "first_layer_of_rows": None}),
+        ("hidden += next(calls) / 8", {"differing_calls": 9, "first_layer": 1, "differing_rows": 0, "first_layer_of_rows": None}),
+        ("hidden[2] += 0.5", {"differing_calls": 0, "first_layer": None, "differing_rows": 1, "first_layer_of_rows": 1}),
+    ],
+)
+def test_calls_and_rows_that_differ_are_found_with_their_first_layer(either, checkpoints, change, expected):
+    told, kernels = either.code(EQUAL_CALLS.format(path=str(checkpoints["gptj"]), change=change))
+    assert told["prompt"] == told["token"] == {"calls": 10, **expected}
+    assert {"chosen", "MATH"} <= set(kernels)
