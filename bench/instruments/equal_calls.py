@@ -1,9 +1,9 @@
 """python -m bench.instruments.equal_calls JOB OUT: do equal calls of plain transformers give equal numbers, and where does the first difference begin?
 
-The program calls the model of the job CALLS times with the job's prompt, by two calls: one reads the whole prompt, the other makes one more token over
-a cache of the prompt. It compares each layer's output and the last logits with those of the first call, bit by bit. It does so with the attention kernel
-that torch chooses, and with each of torch's kernels alone. The rows of the batch have the same prompt, so it compares the rows of a call as well.
-It writes what `compare` answers for each kernel and call, as JSON.
+The program makes two calls with the job's prompt, each CALLS times: one reads the whole prompt, the other reads one more token over a cache of the prompt.
+It compares each layer's output, and what the last layer's norm makes of the last token, with those of the first call, bit by bit. It does so with the
+attention kernel that torch chooses, and with each of torch's kernels alone. The rows of the batch have the same prompt, so it compares the rows of a call
+as well. It writes what `compare` answers for each kernel and call, as JSON, anew after each kernel.
 """
 
 import contextlib
@@ -15,7 +15,8 @@ from bench.instruments import fitting
 from bench.job import read_job, to_json, write_whole
 from bench.models import pretrained, prompts
 
-CALLS = 10
+#: Reading a long prompt takes as long as many tokens.
+CALLS = {"prompt": 4, "token": 10}
 
 #: torch's attention kernels (torch.nn.attention.SDPBackend), of which earlier versions lack some.
 KERNELS = ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
@@ -32,7 +33,7 @@ def choices():
 
 
 def outputs(model, call):
-    """[each layer's output [batch, tokens, hidden size]…, the last logits [batch, vocabulary]] of `call()`, on their GPU."""
+    """[each layer's output [batch, tokens, hidden size]…, the last token's [batch, hidden size] behind the last norm] of `call()`, on their GPU."""
     kept = []
 
     def keep(module, arguments, output):
@@ -40,63 +41,65 @@ def outputs(model, call):
 
     hooks = [layer.register_forward_hook(keep) for layer in pretrained.layers_of(model)]
     try:
-        logits = call().logits[:, -1].clone()
+        last = call().last_hidden_state[:, -1].clone()
     finally:
         for hook in hooks:
             hook.remove()
-    return [*kept, logits]
+    return [*kept, last]
 
 
 def first_difference(ones, others):
-    """The number of the first layer whose two outputs differ in a bit; the number of layers where the logits alone do, None where nothing does."""
+    """The number of the first layer whose two outputs differ in a bit; the number of layers where the last norm's alone do, None where nothing does."""
     import torch
 
     return next((index for index, (one, other) in enumerate(zip(ones, others)) if not torch.equal(one, other)), None)
 
 
-def compare(model, call):
+def compare(model, call, calls):
     """{calls, differing_calls, first_layer, differing_rows, first_layer_of_rows}: calls against the first one, rows of the first call against its first row.
 
     A first layer is the smallest that `first_difference` gives, None without a difference.
     """
     first = outputs(model, call)
-    of_calls = [first_difference(first, outputs(model, call)) for _ in range(CALLS - 1)]
+    of_calls = [first_difference(first, outputs(model, call)) for _ in range(calls - 1)]
     of_rows = [first_difference([part[0] for part in first], [part[row] for part in first]) for row in range(1, len(first[-1]))]
-    calls, rows = ([layer for layer in layers if layer is not None] for layers in (of_calls, of_rows))
+    other_calls, other_rows = ([layer for layer in layers if layer is not None] for layers in (of_calls, of_rows))
     return {
-        "calls": CALLS,
-        "differing_calls": len(calls),
-        "first_layer": min(calls, default=None),
-        "differing_rows": len(rows),
-        "first_layer_of_rows": min(rows, default=None),
+        "calls": calls,
+        "differing_calls": len(other_calls),
+        "first_layer": min(other_calls, default=None),
+        "differing_rows": len(other_rows),
+        "first_layer_of_rows": min(other_rows, default=None),
     }
 
 
 def both_calls(model, input_ids):
     """{"prompt" and "token": a function that makes the call}; the second reads a cache of the prompt, and takes its own token out again."""
-    cache = model(input_ids, use_cache=True).past_key_values
+    body = model.base_model  # without the output matrix, whose logits of a whole prompt take gigabytes
+    cache = body(input_ids, use_cache=True).past_key_values
     token = input_ids[:, -1:]
 
     def one_token():
-        output = model(token, past_key_values=cache, use_cache=True)
+        output = body(token, past_key_values=cache, use_cache=True)
         pretrained.drop(cache, 1)
         return output
 
-    return {"prompt": lambda: model(input_ids, use_cache=False), "token": one_token}
+    return {"prompt": lambda: body(input_ids, use_cache=False), "token": one_token}
 
 
-def examine(model, input_ids):
-    """{kernel: {"prompt" and "token": what `compare` answers}, or {"reason"} where the kernel cannot compute this attention}"""
+def examine(model, input_ids, tell=lambda answers: None):
+    """{kernel: {"prompt" and "token": what `compare` answers}, or {"reason"} where the kernel cannot compute this attention}; `tell` hears each."""
     import torch
 
     answers = {}
     for kernel, only in choices().items():
         try:
             with torch.no_grad(), only():
-                answers[kernel] = {name: compare(model, call) for name, call in both_calls(model, input_ids).items()}
+                answers[kernel] = {name: compare(model, call, CALLS[name]) for name, call in both_calls(model, input_ids).items()}
         except RuntimeError as error:
             answers[kernel] = {"reason": str(error)[:300]}
         print(kernel, answers[kernel], flush=True)
+        tell(answers)
     return answers
 
 
@@ -108,8 +111,8 @@ def main(job_path, out):
 
     loaded = backends.find(job.backend).load(job)
     input_ids = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device)
-    versions = {"torch": torch.__version__, "transformers": transformers.__version__}
-    write_whole(out, to_json({"shape": list(input_ids.shape), **versions, "kernels": examine(loaded.model, input_ids)}))
+    told = {"shape": list(input_ids.shape), "torch": torch.__version__, "transformers": transformers.__version__}
+    examine(loaded.model, input_ids, lambda answers: write_whole(out, to_json({**told, "kernels": answers})))
 
 
 if __name__ == "__main__":

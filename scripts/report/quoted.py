@@ -10,7 +10,8 @@ is its slowest run over its fastest. A ratio is of the times of a call, an `item
 those in which a kernel ran on the only GPU, a `sets_ratio` the geometric mean of the ratios on each set of GPUs that ran both rows.
 `value FILE PATH` is a number of a committed file, `value_ratio FILE PATH FILE PATH` the first over the second, and `mean_ratio` the same of the means of two
 lists, as tables have ratios of a run's calls (scripts/report/file_numbers.py). `saved` is what the first has less than the second, as a share of the
-second, and `saved_range` the least and the greatest of these shares for two lists, number by number.
+second, and `saved_range` the least and the greatest of these shares for two lists, number by number. `part_way` is where the first number lies on the way
+from the second (0) to the third (1), and `part_way_range` the same for three lists.
 """
 
 import dataclasses
@@ -45,7 +46,7 @@ OF_A_ROW: Mapping[str, Callable[[Sequence[float]], float]] = {
     "spread": lambda means_ms: max(means_ms) / min(means_ms),
 }
 #: {what a number of a file is: how many words it needs}.
-FILE_KINDS = {"value": 2, "value_ratio": 4, "mean_ratio": 4, "saved": 4, "saved_range": 4}
+FILE_KINDS = {"value": 2, "value_ratio": 4, "mean_ratio": 4, "saved": 4, "saved_range": 4, "part_way": 6, "part_way_range": 6}
 OPTIONS = ("tokens", "decimals", "times", "per")
 #: The most digits of an option, and the most decimals: the pages of a bundle are those of somebody else, and a number of a GB is no number.
 MOST_DIGITS, MOST_DECIMALS = 15, 20
@@ -221,31 +222,44 @@ def _runs(name: str, named: Mapping[str, Sequence[Record]]) -> Sequence[Record]:
 def _of_files(kind: str, words: Sequence[str]) -> list[float]:
     """What a kind makes of the numbers that each FILE PATH names: one number, or the ends of a range."""
     try:
-        firsts, *others = (_numbers(kind, file, path) for file, path in zip(words[::2], words[1::2], strict=True))
+        lists = [_numbers(kind, file, path) for file, path in zip(words[::2], words[1::2], strict=True)]
     except FileNotFoundError as error:
         raise NoRun(f"there is no file {error.filename}") from error
+    made = _of_lists(kind, *lists)
+    return [min(made), max(made)] if kind.endswith("_range") else made
+
+
+def _of_lists(kind: str, firsts: Sequence[float], *others: Sequence[float]) -> list[float]:
+    if kind.startswith("part_way"):  # from the second number, 0, to the third, 1
+        starts, ends = others
+        return _ratios(_differences(firsts, starts), _differences(ends, starts))
     if not others:
-        return firsts
+        return list(firsts)
     ratios = _ratios(firsts, others[0])
-    if not kind.startswith("saved"):
-        return ratios
-    shares = [1 - ratio for ratio in ratios]
-    return shares if kind == "saved" else [min(shares), max(shares)]
+    return [1 - ratio for ratio in ratios] if kind.startswith("saved") else ratios
 
 
 def _numbers(kind: str, file: str, path: str) -> list[float]:
     """All numbers at a path for a range; else the one that stands for them."""
-    if kind == "saved_range":
+    if kind.endswith("_range"):
         return file_numbers.all_at(file, path)
     return [statistics.fmean(file_numbers.all_at(file, path)) if kind == "mean_ratio" else file_numbers.at(file, path)]
 
 
-def _ratios(firsts: Sequence[float], seconds: Sequence[float]) -> list[float]:
+def _pairs(firsts: Sequence[float], seconds: Sequence[float]) -> list[tuple[float, float]]:
     if len(firsts) != len(seconds):
         raise ValueError(f"the first list has {len(firsts)} numbers, the second {len(seconds)}")
+    return list(zip(firsts, seconds, strict=True))
+
+
+def _differences(firsts: Sequence[float], seconds: Sequence[float]) -> list[float]:
+    return [first - second for first, second in _pairs(firsts, seconds)]
+
+
+def _ratios(firsts: Sequence[float], seconds: Sequence[float]) -> list[float]:
     if 0 in seconds:
         raise ValueError("the second number is 0")
-    return [first / second for first, second in zip(firsts, seconds, strict=True)]
+    return [first / second for first, second in _pairs(firsts, seconds)]
 
 
 def _means_ms(row: Row) -> list[float]:

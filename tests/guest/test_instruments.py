@@ -178,19 +178,23 @@ def change(layer, arguments, output):
     {change}
     return (hidden, *output[1:]) if isinstance(output, tuple) else hidden
 list(pretrained.layers_of(model))[1].register_forward_hook(change)
-answers = equal_calls.examine(model, torch.arange(8).repeat(3, 1) + 10)
-print(json.dumps([answers["chosen"], sorted(answers)]))"""
+heard = []
+answers = equal_calls.examine(model, torch.arange(8).repeat(3, 1) + 10, lambda answers: heard.append(len(answers)))
+print(json.dumps([answers["chosen"], sorted(answers), heard]))"""
 
 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ("pass", {"differing_calls": 0, "first_layer": None, "differing_rows": 0, "first_layer_of_rows": None}),
-        ("hidden += next(calls) / 8", {"differing_calls": 9, "first_layer": 1, "differing_rows": 0, "first_layer_of_rows": None}),
-        ("hidden[2] += 0.5", {"differing_calls": 0, "first_layer": None, "differing_rows": 1, "first_layer_of_rows": 1}),
+        ("pass", (0, None, 0, None)),
+        ("hidden += next(calls) / 8", (1, 1, 0, None)),
+        ("hidden[2] += 0.5", (0, None, 1, 1)),
     ],
 )
 def test_calls_and_rows_that_differ_are_found_with_their_first_layer(either, checkpoints, change, expected):
-    told, kernels = either.code(EQUAL_CALLS.format(path=str(checkpoints["gptj"]), change=change))
-    assert told["prompt"] == told["token"] == {"calls": 10, **expected}
-    assert {"chosen", "MATH"} <= set(kernels)
+    told, kernels, heard = either.code(EQUAL_CALLS.format(path=str(checkpoints["gptj"]), change=change))
+    all_differ, first_layer, rows, first_layer_of_rows = expected
+    for name, calls in (("prompt", 4), ("token", 10)):
+        found = {"calls": calls, "differing_calls": all_differ * (calls - 1), "first_layer": first_layer}
+        assert told[name] == {**found, "differing_rows": rows, "first_layer_of_rows": first_layer_of_rows}
+    assert {"chosen", "MATH"} <= set(kernels) and heard == [*range(1, len(kernels) + 1)]

@@ -188,6 +188,17 @@ def test_a_saved_share_is_of_the_medians_and_its_range_is_over_the_rounds(tmp_pa
         number(f"saved {with_all} {with_all}", [])
 
 
+def test_a_part_of_the_way_runs_from_the_second_number_to_the_third_and_its_range_is_over_the_rounds(tmp_path, monkeypatch):
+    read = file_numbers.all_at
+    monkeypatch.setattr(file_numbers, "all_at", lambda file, path, root=None: read(file, path, tmp_path))
+    (tmp_path / "read.json").write_text(json.dumps({"ways": [[15.0, 12.0, 19.0], [10.0, 10.0, 11.0], [20.0, 18.0, 21.0]]}))
+    lists = " ".join(f"read.json ways/{way}/*" for way in range(3))
+    assert number(f"part_way {lists} decimals=2", []) == "0.50"  # of the medians 15, 10 and 20
+    assert number(f"part_way_range {lists} decimals=2", []) == "0.25 to 0.80"
+    with pytest.raises(KitError, match="it names 4 words, 6 are needed"):
+        number("part_way read.json ways/0/* read.json ways/1/*", [])
+
+
 @pytest.mark.parametrize(
     ("marker", "words"),
     [
