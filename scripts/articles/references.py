@@ -15,6 +15,9 @@ from scripts.paths import ROOT
 if TYPE_CHECKING:
     from scripts.articles.model import Article, Case
 
+#: {an argument of `generate` that counts tokens, sequences or beams: its least value}.
+COUNTS = {"max_length": 1, "max_new_tokens": 1, "min_length": 0, "min_new_tokens": 0, "num_beams": 1, "num_return_sequences": 1}
+
 #: Keys of a relation that name cases.
 ROLES = ("faster", "slower", "fastest", "slowest", "case", "single", "batched", "gains_more_than")
 
@@ -27,6 +30,9 @@ VARIANTS = (PUBLISHED, "controlled")
 #: The option that replaces `items` at scale tiny; the kit reads it before the form gets its options.
 TINY = "tiny_items"
 
+
+#: {an argument of `generate` that counts tokens, sequences or beams: its least value}.
+COUNTS = {"max_length": 1, "max_new_tokens": 1, "min_length": 0, "min_new_tokens": 0, "num_beams": 1, "num_return_sequences": 1}
 
 #: Keys of a relation that name one batch size each.
 SIZES = ("batch_size", "from_batch", "to_batch")
@@ -65,8 +71,11 @@ def _case(article: "Article", case: "Case", tolerances: Mapping[str, Any], file:
     for variant in [*(case.variants or []), *case.in_variant]:
         _known(variant, article.variants, f"{where}: variant")
     for variant in article.variants_of(case):
-        if not article.runs_of(case, variant):
+        runs = article.runs_of(case, variant)
+        if not runs:
             raise KitError(f"{where}: neither the case nor the variant {variant!r} says how many new tokens a call makes; give either of them runs")
+        for run in runs:
+            _arguments(run["arguments"], f"{where}, variant {variant}")
     _batch_sizes(case.batch_sizes, where)
     form, backend = _module(forms.find, case.form, where), _module(backends.find, case.backend, where)
     check_form(case, where)
@@ -123,6 +132,14 @@ def _each_once(file: str, kind: str, names: list[str]) -> None:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
         raise KitError(f"{file}: the {kind} {twice!r} is there twice; give each {kind} a name of its own")
+
+
+def _arguments(arguments: Mapping[str, Any], where: str) -> None:
+    """Raise KitError for an argument of `generate` that counts and is no count: only a job would end with it, once its model is loaded."""
+    for name, least in COUNTS.items():
+        value = arguments.get(name, least)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise KitError(f"{where}: {name} is {value!r}, allowed is a whole number from {least}")
 
 
 def _batch_sizes(sizes: Any, where: str) -> None:

@@ -191,6 +191,7 @@ def refuse_other_locks(planned: Sequence[runner.Planned], asked: Options) -> Non
 
 def _measure(backends: list[str], asked: Options, every: bool) -> int:
     planned = plan.plan(backends, asked, every)
+    plan.tell_kept_sizes(planned, asked)
     _refuse_claims_that_cannot_be_judged(planned)
     refuse_other_locks(planned, asked)
     _say_how_many_runs_a_verdict_needs(asked)

@@ -51,6 +51,19 @@ def batch_sizes_of(article: Article, case: Case, variant: str, asked: Options) -
     return batch_sweep.on_cpu(own) if asked.device == "cpu" else own
 
 
+def tell_kept_sizes(planned: Sequence[Planned], asked: Options) -> None:
+    """Print which cases keep a batch size of their own whatever BATCH_SIZES says; raises UsageError where all do."""
+    if not asked.batch_sizes:
+        return
+    sizes = {one.case.name: batch_sizes_of(one.article, one.case, one.variant, asked) for one in planned}
+    kept = [f"{name} ({', '.join(map(str, own))})" for name, own in sizes.items() if set(own) != set(asked.batch_sizes)]
+    typed = ",".join(map(str, asked.batch_sizes))
+    if len(kept) == len(sizes):
+        raise UsageError(f"BATCH_SIZES is {typed}, which no case takes: those with a batch size of their own keep it, {', '.join(kept)}; leave BATCH_SIZES out")
+    if kept:
+        print(f"note: BATCH_SIZES={typed} leaves cases with a batch size of their own as they are: {', '.join(kept)}", file=sys.stderr)
+
+
 def plan(backends: list[str], asked: Options, every: bool) -> list[Planned]:
     """The cases to run, backend after backend, those of a backend in the article's order, each in its variants. Raises UsageError where none is left."""
     known = pins.load()

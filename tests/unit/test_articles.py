@@ -198,6 +198,10 @@ def copy(tmp_path):
         ("[variants.controlled]", '["variants"."con trolled"]', r"\[variants\]: unknown key 'con trolled'; allowed are letters, digits, '.', '_' and '-'"),
         ("mean_ms = 143.30", "mean_ms = inf", r"\[cases\[int8\].published.mean_ms\]: inf: Expected `float` <= "),
         ('name = "int8"', 'name = "int8"\nmodel = "other"', r"\[cases\[int8\]\]: model 'other' is unknown, known are none"),
+        ("arguments = {}", "arguments = { num_beams = 0 }", r"\[cases\[transformers\]\], variant published: num_beams is 0, allowed is a whole number from 1"),
+        ("arguments = {}", 'arguments = { num_return_sequences = "four" }', "num_return_sequences is 'four', allowed is a whole number from 1"),
+        ("arguments = {}", "arguments = { min_length = -1 }", "min_length is -1, allowed is a whole number from 0"),
+        ("arguments = {}", "arguments = { max_length = true }", "max_length is True, allowed is a whole number from 1"),
         ("headline = true", "headlin = true", r"\[claims\[1.2\]\]: unknown key 'headlin'; did you mean 'headline'"),
     ],
 )
