@@ -40,7 +40,7 @@ def body(content: Content) -> Body:
     for group in content.groups:
         whole[pages.of_setting(group)] = setting_page(group, content, calibrations)
         with failures.part(f"the environment of {group.heading}", row_groups.runs_of([group])):
-            whole[pages.of_environment(group)] = provenance.environment(group, content.known.get(group.key.article))
+            whole[pages.of_environment(group)] = provenance.environment(group, content.known.get(group.key.article), content.links.runs)
     with failures.part("the tables of all runs", content.records):
         index, rows = index_page.parts(content), provenance.rows_tables(content.groups, content.records)
         runs = provenance.runs_table(content.records, content.links.runs)

@@ -5,7 +5,7 @@ import functools
 import json
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from scripts import pins, stats, surroundings
 from scripts.articles import Article
@@ -151,17 +151,70 @@ def _used(group: Group) -> Markdown:
 
 
 def _again(group: Group, article: Article | None) -> Markdown:
-    """The command of a run of each row, and the runs that its numbers come from, by which they are cited."""
-    items = []
+    """The command of a run of each row."""
+    items = (Markdown("- {}: {}").format(cells.on(row), again) for row in group.rows if (again := rerun_command.shown(row.record, article)))
+    return folded("How to run each row again, into a folder of your own (REPEATS=5 makes the five runs of a verdict)", lines(*items))
+
+
+class _Alike(NamedTuple):
+    """Runs of a row on the same GPUs, at the same commit, from the same image."""
+
+    row: Row
+    gpus: str
+    commit: str
+    image: str
+    runs: list[Record]
+
+
+def _alike(group: Group) -> list[_Alike]:
+    letters = around.gpu_letters(group)
+    every: dict[tuple[object, ...], _Alike] = {}
     for row in group.rows:
-        if again := rerun_command.shown(row.record, article):
-            runs = ", ".join(run.id for run in row.runs)
-            items.append(Markdown("- {}: {}; its runs: {}").format(cells.on(row), again, runs))
-    return folded("How to run each row again, into a folder of your own (REPEATS=5 makes the five runs of a verdict), and the ids of its runs", lines(*items))
+        for run in row.runs:
+            gpus = " ".join(sorted(letters[uuid] for uuid in run_facts.gpu_uuids_of(run)))
+            key = (cells.on(row), _stem(run), gpus, _commit(run), _image_id(run))
+            every.setdefault(key, _Alike(row, gpus, _commit(run), _image_id(run), [])).runs.append(run)
+    return list(every.values())
 
 
-def environment(group: Group, article: Article | None = None) -> Markdown:
-    """The section of a group: machine, driver, versions, images, deviations from the pins."""
+def _stem(run: Record) -> str:
+    """A run's id without its number."""
+    return run.id.rpartition("-")[0]
+
+
+def _amiss(row: Row, run: Record) -> str:
+    """ "wrong output": what is amiss with a run of a row; "" where nothing is."""
+    if run.status != "ok":
+        return run.status
+    amiss = {"wrong output": run in row.wrong_runs, "disturbed": run not in row.undisturbed()}
+    return ", ".join(word for word, holds in amiss.items() if holds)
+
+
+def _runs_of(group: Group, runs_link: str) -> Markdown:
+    """The runs that the numbers of each row come from, by which they are cited: ids, GPUs, commit and image, with a link to each raw result."""
+    alike = _alike(group)
+
+    def named(row: Row, run: Record, name: str) -> Markdown:
+        place = link(name, f"{runs_link}/{run.id}/result.json")
+        return Markdown("{} ({})").format(place, amiss) if (amiss := _amiss(row, run)) else place
+
+    def ids(line: _Alike) -> Markdown:
+        first, *further = line.runs
+        return Markdown(", ").join([named(line.row, first, first.id), *(named(line.row, run, run.id[len(_stem(run)) :]) for run in further)])
+
+    columns = [
+        Column[_Alike]("row", lambda line: cells.on(line.row), words=True),
+        Column[_Alike]("runs", ids, words=True),
+        Column[_Alike]("GPUs", lambda line: line.gpus, any(line.gpus for line in alike), words=True),
+        Column[_Alike]("commit of the kit", lambda line: line.commit or NONE, words=True),
+        Column[_Alike]("image", lambda line: code(line.image) or NONE, any(line.image for line in alike), words=True),
+    ]
+    words = Markdown("Cite a number with the ids of its row's runs. A line names its first run in full and each further one by the end of its id.")
+    return folded("Which runs each row comes from: ids, raw results, GPUs, commits, images", blocks(words, table(columns, alike)))
+
+
+def environment(group: Group, article: Article | None = None, runs_link: str = "runs") -> Markdown:
+    """The section of a group: machine, driver, versions, images, deviations from the pins, commands and runs; `runs_link` leads from the report to the runs."""
     gpus = _gpus(group)
     facts = [
         Markdown("- Processor: {}").format(_distinct(group.rows, _machine)),
@@ -175,7 +228,7 @@ def environment(group: Group, article: Article | None = None) -> Markdown:
     between_gpus = dict.fromkeys(word for told, _ in _told_between(group) for word in told.split())
     apart = article_setting.section(group, article, list(between_gpus))
     of_rows = Markdown("## What these rows had") if apart else Markdown()
-    tables = (_versions(group), _images(group), _deviations(group), _used(group), _again(group, article))
+    tables = (_versions(group), _images(group), _deviations(group), _used(group), _again(group, article), _runs_of(group, runs_link))
     return blocks(anchor(f"environment-{group.slug}"), heading, back, apart, of_rows, lines(*facts), *tables)
 
 

@@ -1,0 +1,48 @@
+"""The page of an environment names every run of its rows, so that a number can be cited: by id, raw result, GPUs, commit and image."""
+
+import re
+
+from scripts import articles
+from scripts.report.views import provenance
+from scripts.verdicts import row_groups
+from tests import synthetic
+
+FIRST = articles.find("inference-tools")
+
+
+def lines_of(*runs):
+    """The lines of the table of runs, each as its cells."""
+    (group,) = row_groups.build(list(runs), articles.load_all())
+    page = str(provenance.environment(group, FIRST, "../runs"))
+    table = page.rpartition("<details><summary>Which runs")[2]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line.startswith("|")][2:], page
+
+
+def ten_runs():
+    """Of one row: five on each of two pairs of GPUs, at two commits."""
+    runs = synthetic.repeated(synthetic.record(synthetic.job("deepspeed", 2), 12.0), 10)
+    for place, run in enumerate(runs):
+        synthetic.on_gpus(run, *(("GPU-a", "GPU-b") if place < 5 else ("GPU-c", "GPU-d")))
+        run.host["commit"] = ("1" if place < 5 else "2") * 40
+        run.host["started_at"] = f"2026-11-{place + 10}T04:10:00Z"
+    return runs
+
+
+def test_each_of_ten_runs_of_a_row_is_named_with_its_raw_result_and_the_lines_tell_gpus_and_commits_apart() -> None:
+    runs = ten_runs()
+    (first, second), page = lines_of(*runs)
+    assert (first[2:4], second[2:4]) == (["A B", "1" * 12], ["C D", "2" * 12])
+    places = [place for line in (first, second) for place in re.findall(r"\]\((\S+)\)", line[1])]
+    assert places == [f"../runs/{run.id}/result.json" for run in runs]
+    assert first[1].startswith(f"[{runs[0].id}](") and "[-02](" in first[1] and second[1].startswith(f"[{runs[5].id}]("), "each line begins with a whole id"
+    assert " …" not in page
+
+
+def test_a_run_that_does_not_count_says_why() -> None:
+    runs = ten_runs()[:5]
+    runs[1].host["conditions"] = {"marks": ["hot"], "disturbed": ["hot"]}
+    runs[2].guest.check |= {"passed": False, "reason": "synthetic"}
+    ((line,), _) = lines_of(*runs)
+    assert re.findall(r"result.json\)( \([^)]*\))?", line[1]) == ["", " (disturbed)", " (wrong output)", "", ""]
+    ((failed,), _) = lines_of(synthetic.record(synthetic.job("deepspeed", 2), status="oom", reason="synthetic"))
+    assert failed[1].endswith(" (oom)")
