@@ -2,3 +2,6 @@
 
 #: The kit's version: `python -m scripts --version`, results and CITATION.cff carry it.
 __version__ = "0.1.0"
+
+#: What Ctrl-C is answered with, here because it may come before any module is imported.
+INTERRUPTED = "interrupted; what is stored stays, type the same command again"

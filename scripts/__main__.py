@@ -2,6 +2,7 @@
 
 import sys
 
+from scripts import INTERRUPTED
 from scripts.machine import signals
 
 signals.importing()
@@ -15,5 +16,5 @@ except ModuleNotFoundError as error:
     print(f"error: {sys.executable} has no {error.name}; type make VERB, which installs the tools into .venv, or make .venv/.run", file=sys.stderr)
     sys.exit(3)
 except KeyboardInterrupt:  # while the modules were imported, or while scripts/errors.py answered another
-    print("interrupted", file=sys.stderr)
+    print(INTERRUPTED, file=sys.stderr)
     sys.exit(130)

@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
+from scripts import INTERRUPTED
+
 
 class KitError(Exception):
     """The message says what happened and what to type next. It is printed without a traceback."""
@@ -49,7 +51,7 @@ def run_command(command: Callable[[], int | None]) -> None:
     except KitError as error:
         _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        print(INTERRUPTED, file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:  # a reader such as `head` has enough; Python flushes once more at its end
         if sys.stdout:

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
+from scripts import INTERRUPTED
+
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 #: After so long a signal is sent again that came where no exception leads out.
@@ -31,7 +33,7 @@ def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[No
 
 
 def _end(*_: object) -> None:
-    os.write(2, b"interrupted\n")
+    os.write(2, f"{INTERRUPTED}\n".encode())
     os._exit(130)
 
 

@@ -6,13 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+from scripts import INTERRUPTED
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_it_is_answered_in_one_word_and_the_exit_code_of_an_interrupted_command(tmp_path: Path) -> None:
+def test_it_is_answered_in_one_line_with_what_to_type_and_the_exit_code_of_an_interrupted_command(tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("raise KeyboardInterrupt\n")
     done = subprocess.run([sys.executable, "-m", "scripts", "images"], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+    assert (done.returncode, done.stderr) == (130, f"{INTERRUPTED}\n")
 
 
 def test_a_second_one_at_the_end_of_the_interpreter_shows_no_traceback(tmp_path: Path) -> None:
@@ -31,4 +33,4 @@ def test_one_that_python_would_drop_in_an_import_ends_the_command_too(tmp_path: 
     (tmp_path / "sitecustomize.py").write_text("import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n")
     (tmp_path / "click.py").write_text(dropped)
     done = subprocess.run([sys.executable, "-m", "scripts", "images"], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+    assert (done.returncode, done.stderr) == (130, f"{INTERRUPTED}\n")
