@@ -47,17 +47,25 @@ def _table(group: Group) -> Table:
 
 
 def _summary(rows: Sequence[Row]) -> list[str]:
-    ended = collections.Counter(_status(row) for row in rows)
-    others = "".join(f", {count} {word}" for word, count in sorted(ended.items()) if word != "ok")
-    checked = sum(cells.status(row) == "ok" and bool(row.check) for row in rows)
-    unchecked = f", {ended['ok'] - checked} ran without an output check" if ended["ok"] > checked else ""
+    checked = sum(row.status == "ok" and row.output_is_right for row in rows)
+    ended = collections.Counter(_without_agreement(row) for row in rows)
+    others = "".join(f", {count} {words}" for words, count in sorted(ended.items()) if words)
     disturbed = sum(map(_is_disturbed, rows))
     of_disturbed = f"{DISTURBED}: {counted(disturbed, 'row')} timed on a busy machine: the outputs count, the times judge nothing"
     return [
         "n: devices; ms: mean ± std over the runs, of one run over its calls; ms/token: each token after those",
-        f"{checked} of {len(rows)} rows agree with plain transformers{unchecked}{others}",
+        f"{checked} of {len(rows)} rows agree with plain transformers{others}",
         *([of_disturbed] if disturbed else []),
     ]
+
+
+def _without_agreement(row: Row) -> str:
+    """ "with a wrong output": what stands in the sum for a row whose output is not known to be right; "" for the others."""
+    if row.status != "ok":
+        return row.status
+    if not row.check:
+        return "without an output check"
+    return "" if row.output_is_right else "with a wrong output"
 
 
 def _is_disturbed(row: Row) -> bool:

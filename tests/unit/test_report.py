@@ -715,6 +715,13 @@ def test_a_report_judges_each_group_once(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(judged) == len(set(judged)) == 2
 
 
+def test_the_terminal_tells_in_words_how_many_outputs_are_wrong_or_were_not_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong, unchecked = record(job("bminf"), checked=synthetic.check(0.33, passed=False)), record(job("int8"), unchecked=True)
+    synthetic.write(tmp_path / "runs", [record(job("transformers")), wrong, unchecked])
+    document.write(tmp_path / "runs", tmp_path)
+    assert "\n1 of 3 rows agree with plain transformers, 1 with a wrong output, 1 without an output check\n" in capsys.readouterr().out
+
+
 def test_the_terminal_marks_the_times_of_a_busy_machine_and_counts_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     long = {"variant": "controlled", "new_tokens": (1, 128)}
     busy, calm, failed = (
