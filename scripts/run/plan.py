@@ -76,8 +76,7 @@ def plan(backends: list[str], asked: Options, every: bool) -> list[Planned]:
         references.check_form(case, f"case {case.name}")  # one that stands in no article's file was not checked yet
     unknown = sorted(set(asked.cases) - {case.name for case in article.cases})
     if unknown:
-        names = [case.name for case in article.cases]
-        raise UsageError(f"CASES names {unknown[0]!r}, {article.slug} has {', '.join(names)}; try CASES={nearest(unknown[0], names)}")
+        raise UsageError(_no_case(unknown[0], backends, article))
     claimed.note_untested(article, asked)
 
     def chosen(backend: str) -> list[Case]:
@@ -97,6 +96,15 @@ def plan(backends: list[str], asked: Options, every: bool) -> list[Planned]:
     if asked.items and not any("items" in article.options_of(case.case, case.variant, asked.scale) for case in planned):
         raise UsageError(_no_workload(article, asked))
     return planned
+
+
+def _no_case(typed: str, backends: Sequence[str], article: Article) -> str:
+    """What an article has in place of a typed case, and which command measures the nearest one: one like it of these backends first."""
+    own = sorted(article.cases, key=lambda case: case.backend not in backends)
+    meant = nearest(typed, [case.name for case in own])
+    (backend,) = {case.backend for case in article.cases if case.name == meant}
+    better = f"CASES={meant}" if backend in backends else f"make bench-{backend} CASES={meant}"
+    return f"CASES names {typed!r}, {article.slug} has {', '.join(case.name for case in article.cases)}; try {better}"
 
 
 def _no_workload(article: Article, asked: Options) -> str:

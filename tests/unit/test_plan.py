@@ -55,6 +55,14 @@ def test_a_case_that_is_not_there_is_named():
         planned(CASES="singel")
 
 
+@pytest.mark.parametrize(
+    ("typed", "better"), [("deepsped", "CASES=deepspeed"), ("layer-paralel", "make bench-layer-parallel CASES=layer-parallel"), ("x", "CASES=deepspeed")]
+)
+def test_what_is_proposed_for_a_case_that_is_not_there_is_a_command_that_runs(typed, better):
+    with pytest.raises(UsageError, match=f"CASES names '{typed}', .*; try {better}$"):
+        plan.plan(["deepspeed"], chosen(CASES=typed), every=False)
+
+
 def test_a_backend_or_a_variant_that_is_not_there_is_named_with_what_there_is():
     with pytest.raises(UsageError, match="there is no backend 'int9', allowed are transformers, .*; try make bench-int8$"):
         plan.plan(["int9"], chosen(), every=False)
