@@ -2,7 +2,7 @@
 
 The expected time of a run comes from the time stamps of earlier runs of the same row on the same model of GPU (or on a CPU), or else on as many GPUs of
 other models, which are then named: a plan is also made where no GPU is. A row without such a run takes the time of the nearest batch size of its case,
-which is named too: most of a run is no timed call.
+which is named too: most of a run is no timed call. For real weights random ones stand in where no run has the real ones: of the same size, they take as long.
 """
 
 import dataclasses
@@ -31,7 +31,8 @@ RUNS_OF_ESTIMATE = 5
 @dataclasses.dataclass(frozen=True)
 class Row:
     """A row of a table. `run_s` are the seconds of one run, None without such an earlier run; `elsewhere` are the models of GPUs of these runs, where they
-    are other ones than this machine's, and `as_batch` is their batch size, where it is another one than the row's.
+    are other ones than this machine's, `as_batch` is their batch size, where it is another one than the row's, and `as_random` whether they had random weights
+    in place of the model's own.
 
     `open_ended`: an unknown number of larger batches follows, until memory runs out. `elsewhere_done` runs would be there if this machine was of their kind.
     """
@@ -45,6 +46,7 @@ class Row:
     as_batch: int | None = None
     open_ended: bool = False
     elsewhere_done: int = 0
+    as_random: bool = False
 
     @property
     def to_go(self) -> int:
@@ -94,13 +96,24 @@ def _row(planned: Planned, asked: Options, seen: Mapping[str, Any]) -> tuple[Row
     run_s, elsewhere = _run_s(job, prefix, asked.runs)
     elsewhere_done = 0 if asked.force or done == asked.repeats else _done_elsewhere(planned, asked, prefix)
     row = Row(planned, devices, done, asked.repeats, run_s, elsewhere, elsewhere_done=elsewhere_done)
-    return row if run_s is not None or done == asked.repeats else _as_nearest_batch(row, asked, seen), status
+    return row if run_s is not None or done == asked.repeats else _as_another(row, asked, seen), status
 
 
 def _done_elsewhere(planned: Planned, asked: Options, prefix: str) -> int:
     """How many runs that asked the very same are stored of other kinds of machines."""
     counting = (run for run in results.ended_like(_on_any_model(prefix), asked.runs) if runner.counts(run, asked))
     return sum(jobs.prefix_of(run) != prefix and jobs.prefix_of(run) == runner.question(planned, asked, run.host)[1] for run in counting)
+
+
+def _as_another(row: Row, asked: Options, seen: Mapping[str, Any]) -> Row:
+    """The row with the time of the nearest batch size, else of random weights in its own or the nearest one; the row as it is where none has a run."""
+    row = _as_nearest_batch(row, asked, seen)
+    if row.run_s is not None or asked.weights == "random":
+        return row
+    random = dataclasses.replace(asked, weights="random", model_path=None)
+    run_s, elsewhere = _run_s(*runner.question(row.planned, random, seen), asked.runs)
+    timed = dataclasses.replace(row, run_s=run_s, elsewhere=elsewhere) if run_s is not None else _as_nearest_batch(row, random, seen)
+    return timed if timed.run_s is None else dataclasses.replace(timed, as_random=True)
 
 
 def _as_nearest_batch(row: Row, asked: Options, seen: Mapping[str, Any]) -> Row:
@@ -162,7 +175,8 @@ def summary(rows: list[Row]) -> str:
         partly = "" if all(row.elsewhere for row in to_go) else "partly "
         by = f", {partly}by runs on {' and '.join(elsewhere)}" if elsewhere else ""
         near = ", of some rows as in their nearest batch size" if any(row.as_batch for row in to_go) else ""
-        parts.append(f"about {duration(sum(row.to_go * (row.run_s or 0) for row in to_go))}{by}{near}")
+        random = ", without the download of the weights" if any(row.as_random for row in to_go) else ""
+        parts.append(f"about {duration(sum(row.to_go * (row.run_s or 0) for row in to_go))}{by}{near}{random}")
     if unknown:
         beside = "" if unknown == total - done else " beside that"
         parts.append(f"the time of {unknown}{beside} is unknown: no run of the same row, with as many timed calls on as many devices, is stored")
@@ -194,6 +208,6 @@ def _done_of(row: Row) -> str:
 
 
 def _time_of(row: Row) -> str:
-    near = f", as in batch {row.as_batch}" if row.as_batch else ""
+    near = (f", as in batch {row.as_batch}" if row.as_batch else "") + (", as with random weights" if row.as_random else "")
     words = "time unknown" if row.run_s is None else f"{row.run_s:.0f} s a run{near}" + (f" on {' and '.join(row.elsewhere)}" if row.elsewhere else "")
     return words + (", then larger batches until memory runs out" if row.open_ended else "")

@@ -191,6 +191,20 @@ def test_a_machine_without_a_gpu_is_told_the_time_of_other_gpus_with_their_names
     assert (row.done, row.run_s, row.elsewhere) == (0, 13.0, ())
 
 
+def test_real_weights_without_a_run_take_as_long_as_random_ones_and_the_plan_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpus, "list_gpus", list)
+    typed = {"STACK": "current", "RUNS": str(tmp_path / "runs"), "MODELS": str(tmp_path / "models"), "GPUS": "3", "PLAN": "1"}
+    asked = chosen(**typed)
+    (row,) = rows(["deepspeed"], asked)
+    assert (row.run_s, row.as_random) == (None, False)
+    (one,) = planned(["deepspeed"], asked)
+    stored(one, chosen(**typed, WEIGHTS="random"), 1, gpu=gpus.Gpu(0, "GPU-0", "OTHER GPU", 1 << 36, "9.0"), seconds=20.0)
+    (row,) = rows(["deepspeed"], asked)
+    assert (row.done, row.run_s, row.elsewhere, row.as_random) == (0, 23.0, ("OTHER GPU",), True)
+    assert list(outlook.lines([one], asked))[1].endswith("23 s a run, as with random weights on OTHER GPU")
+    assert outlook.summary([row]) == "1 run: 0 are there, 1 to go, about 23 s, by runs on OTHER GPU, without the download of the weights"
+
+
 def test_the_command_prints_the_plan_and_ends_well(tmp_path, capsys):
     typed = [part for name, value in CPU.items() for part in (f"--{name.lower()}", value)]
     assert invoke(["article", "inference-tools", "--plan", "1", "--runs", str(tmp_path), *typed]) == 0
