@@ -210,7 +210,9 @@ def _runs_of(group: Group, runs_link: str) -> Markdown:
         Column[_Alike]("image", lambda line: code(line.image) or NONE, any(line.image for line in alike), words=True),
     ]
     words = Markdown("Cite a number with the ids of its row's runs. A line names its first run in full and each further one by the end of its id.")
-    return folded("Which runs each row comes from: ids, raw results, GPUs, commits, images", blocks(words, table(columns, alike)))
+    return blocks(
+        anchor(f"runs-of-{group.slug}"), folded("Which runs each row comes from: ids, raw results, GPUs, commits, images", blocks(words, table(columns, alike)))
+    )
 
 
 def environment(group: Group, article: Article | None = None, runs_link: str = "runs") -> Markdown:
