@@ -225,17 +225,23 @@ def _of_files(kind: str, words: Sequence[str]) -> list[float]:
         lists = [_numbers(kind, file, path) for file, path in zip(words[::2], words[1::2], strict=True)]
     except FileNotFoundError as error:
         raise NoRun(f"there is no file {error.filename}") from error
+    if len({len(numbers) for numbers in lists}) > 1:
+        raise ValueError(f"its lists have {' and '.join(str(len(numbers)) for numbers in lists)} numbers, as many in each are needed")
     made = _of_lists(kind, *lists)
     return [min(made), max(made)] if kind.endswith("_range") else made
 
 
 def _of_lists(kind: str, firsts: Sequence[float], *others: Sequence[float]) -> list[float]:
-    if kind.startswith("part_way"):  # from the second number, 0, to the third, 1
+    if kind.startswith("part_way"):
         starts, ends = others
-        return _ratios(_differences(firsts, starts), _differences(ends, starts))
+        if any(start == end for start, end in zip(starts, ends, strict=True)):
+            raise ValueError("the third number is the second, so there is no way between them")
+        return [(first - start) / (end - start) for first, start, end in zip(firsts, starts, ends, strict=True)]
     if not others:
         return list(firsts)
-    ratios = _ratios(firsts, others[0])
+    if 0 in others[0]:
+        raise ValueError("the second number is 0")
+    ratios = [first / second for first, second in zip(firsts, others[0], strict=True)]
     return [1 - ratio for ratio in ratios] if kind.startswith("saved") else ratios
 
 
@@ -244,22 +250,6 @@ def _numbers(kind: str, file: str, path: str) -> list[float]:
     if kind.endswith("_range"):
         return file_numbers.all_at(file, path)
     return [statistics.fmean(file_numbers.all_at(file, path)) if kind == "mean_ratio" else file_numbers.at(file, path)]
-
-
-def _pairs(firsts: Sequence[float], seconds: Sequence[float]) -> list[tuple[float, float]]:
-    if len(firsts) != len(seconds):
-        raise ValueError(f"the first list has {len(firsts)} numbers, the second {len(seconds)}")
-    return list(zip(firsts, seconds, strict=True))
-
-
-def _differences(firsts: Sequence[float], seconds: Sequence[float]) -> list[float]:
-    return [first - second for first, second in _pairs(firsts, seconds)]
-
-
-def _ratios(firsts: Sequence[float], seconds: Sequence[float]) -> list[float]:
-    if 0 in seconds:
-        raise ValueError("the second number is 0")
-    return [first / second for first, second in _pairs(firsts, seconds)]
 
 
 def _means_ms(row: Row) -> list[float]:

@@ -181,7 +181,7 @@ def test_a_saved_share_is_of_the_medians_and_its_range_is_over_the_rounds(tmp_pa
     with_all, without = (f"read.json ways/{way}/rounds/*/ms" for way in (0, 1))
     assert number(f"saved {without} {with_all} times=100 decimals=0", []) == "-5"  # by the medians 21 and 20
     assert number(f"saved_range {without} {with_all} times=100 decimals=0", []) == "-5 to 50"
-    with pytest.raises(KitError, match="the first list has 1 numbers, the second 3"):
+    with pytest.raises(KitError, match="its lists have 1 and 3 numbers, as many in each are needed"):
         number(f"saved_range read.json ways/0/rounds/0/ms {with_all}", [])
     (tmp_path / "read.json").write_text(json.dumps({"ways": [{"rounds": [{"ms": 0}]}]}))
     with pytest.raises(KitError, match="the second number is 0"):
@@ -197,6 +197,10 @@ def test_a_part_of_the_way_runs_from_the_second_number_to_the_third_and_its_rang
     assert number(f"part_way_range {lists} decimals=2", []) == "0.25 to 0.80"
     with pytest.raises(KitError, match="it names 4 words, 6 are needed"):
         number("part_way read.json ways/0/* read.json ways/1/*", [])
+    with pytest.raises(KitError, match="its lists have 3 and 3 and 1 numbers"):
+        number("part_way_range read.json ways/0/* read.json ways/1/* read.json ways/2/0", [])
+    with pytest.raises(KitError, match="the third number is the second"):
+        number("part_way read.json ways/0/* read.json ways/1/* read.json ways/1/0", [])
 
 
 @pytest.mark.parametrize(
