@@ -6,6 +6,8 @@ def parsed(text: str) -> set[int]:
     numbers: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
+        if not (first.isdecimal() and (last or first).isdecimal()):
+            raise ValueError(f"{part!r} is no number and no range")
         numbers |= set(range(int(first), int(last or first) + 1))
     return numbers
 

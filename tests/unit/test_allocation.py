@@ -85,6 +85,11 @@ def test_a_job_of_slurm_has_the_numbers_of_the_node(monkeypatch):
     assert given(monkeypatch, SLURM_JOB_GPUS="1-3", SLURM_STEP_GPUS="2") == [2]
 
 
+@pytest.mark.parametrize("named", ["gpu:0", "0,1--3", "0,+1", "1_0"])
+def test_another_text_of_slurm_than_a_list_of_numbers_limits_nothing(monkeypatch, named):
+    assert given(monkeypatch, SLURM_JOB_GPUS=named) == [0, 1, 2, 3]
+
+
 def test_cuda_visible_devices_within_a_job_cannot_leave_it(monkeypatch):
     assert given(monkeypatch, SLURM_JOB_GPUS="1,3", CUDA_VISIBLE_DEVICES="0,3") == [3]
 

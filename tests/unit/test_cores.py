@@ -49,6 +49,7 @@ def test_only_cores_that_this_process_may_use_are_chosen(machine, monkeypatch):
 
 def test_a_list_of_cores_is_read_and_written_as_the_kernel_has_it():
     assert number_ranges.parsed("0-2,8,10-11\n") == {0, 1, 2, 8, 10, 11}
+    assert number_ranges.parsed("\n") == set()
     assert number_ranges.text({11, 10, 8, 2, 1, 0}) == "0-2,8,10-11"
 
 
