@@ -215,6 +215,18 @@ def test_an_answer_that_contradicts_its_job_itself_or_the_host_fails_with_the_re
         raise AssertionError(reason)
 
 
+def test_greedy_tokens_may_be_as_many_as_those_of_the_longest_run(tmp_path: Path) -> None:
+    job = a_job(runs=[{"new_tokens": tokens, "arguments": {}} for tokens in (1, 4)])
+    timed = {"measurements": [{**good()["measurements"][0], "new_tokens": tokens} for tokens in (1, 4)]}
+    assert answered(tmp_path, good(**timed, **part("check", greedy_tokens=4)), job=job) == ("ok", "")
+    assert "the job made 4" in answered(tmp_path, good(**timed, **part("check", greedy_tokens=5)), job=job)[1]
+
+
+def test_without_a_tolerance_no_output_is_right(tmp_path: Path) -> None:
+    status, reason = answered(tmp_path, good(**part("check", tolerance=None)), job=a_job(tolerance=None))
+    assert status == "failed" and reason.endswith("its check says passed = True with an error of 0.01 where None is allowed")
+
+
 def test_an_engine_in_processes_of_its_own_alone_may_leave_the_memory_of_its_gpus_out(tmp_path: Path) -> None:
     without = part("memory", devices=[])
     assert answered(tmp_path, good(**without))[1].endswith("it reports the memory of 0 GPUs, the job has 2")
@@ -239,7 +251,7 @@ def cycles(**changes: int) -> dict:
     ],
 )
 def test_the_tokens_that_times_are_divided_by_are_those_of_the_job(figure: dict | None, said: str) -> None:
-    runs = [{"new_tokens": 4, "arguments": {}}]
+    runs = [{"new_tokens": tokens, "arguments": {}} for tokens in (1, 4)]
     job = a_job(form="padded-sentences", prompt={"text": "a", "texts": ["a", "b"], "batch_size": 2}, runs=runs)
     assert answers.contradiction(job, a_result(measurements=[], figures={"cycles": figure} if figure else {})) == said
 
@@ -507,9 +519,10 @@ def test_a_workload_whose_items_are_all_there_tells_no_latencies(tmp_path: Path)
     assert "its job has none" in served(tmp_path, LATENCY, resumed=False, arrivals_per_s=None)[1]
 
 
-def test_a_workload_of_several_lengths_may_answer_with_the_longest(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lengths", [(16, 1), (1, 16)])
+def test_a_workload_of_several_lengths_may_answer_with_the_longest(tmp_path: Path, lengths: tuple[int, ...]) -> None:
     counts = {"items": 3, "new_tokens": 48, "prompt_tokens": 9, "padded_prompt_tokens": 9, "decode_rows": 9, "seconds": 1.0, "resumed": False}
-    runs = [{"new_tokens": tokens, "arguments": {}} for tokens in (16, 1)]
+    runs = [{"new_tokens": tokens, "arguments": {}} for tokens in lengths]
     job = a_job(form="workload", options={"items": 3}, runs=runs)
     assert answered(tmp_path, good(figures={"workload": counts}, **calls(timed_ms=[1000.0])), job=job) == ("ok", "")
     assert (

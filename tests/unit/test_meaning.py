@@ -125,8 +125,9 @@ def test_a_result_that_the_host_would_have_refused_is_told_and_stands_in_no_repo
     assert not records and words in skipped.reason
 
 
-def test_an_output_that_the_judge_alone_refused_contradicts_nothing() -> None:
-    refused = synthetic.check(2e-4, passed=False) | {"judged": {"passed": False, "reason": "synthetic"}}
+@pytest.mark.parametrize("error", [2e-4, 0.5])
+def test_an_output_that_the_judge_refused_contradicts_nothing_be_its_logits_right_or_wrong(error: float) -> None:
+    refused = synthetic.check(error, passed=False) | {"judged": {"passed": False, "reason": "synthetic"}}
     assert not list(meaning.problems(record(job("deepspeed", 2), 12.0, checked=refused)))
 
 

@@ -193,6 +193,8 @@ def test_a_row_that_timed_no_calls_shows_its_latest_undisturbed_run():
     assert row.record.number == 2 and [one.number for one in row.counted_runs] == [1, 2]
     (row,) = group_of([run(1, **disturbed), run(2, **disturbed)]).rows
     assert row.record.number == 2
+    (row,) = group_of([run(1), run(2), dataclasses.replace(run(3), status="failed")]).rows
+    assert row.record.number == 2, "a run that failed timed nothing"
 
 
 def test_where_each_run_was_disturbed_all_of_them_are_shown():
