@@ -85,8 +85,8 @@ def test_an_engine_that_breaks_off_is_one_line(engine, tmp_path: Path, does, wor
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("does", [load, pull])
 def test_what_an_engine_complains_of_in_the_middle_is_told(engine, tmp_path: Path, does) -> None:
-    with pytest.raises(KitError, match="verification failed for digest sha256:0"):
-        does(engine(b'{"error": "filesystem layer verification failed for digest sha256:0"}\n'), tmp_path)
+    with pytest.raises(KitError, match="verification failed for digest sha256:0;"):
+        does(engine(b'{"error": "filesystem layer verification failed for digest sha256:0 "}\n'), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,13 @@ def test_another_hash_is_a_change_and_the_same_text_is_none():
     assert resolve.changes(OLD, OLD) == []
 
 
+def test_files_differ_that_are_missing_or_hold_another_text(tmp_path):
+    (tmp_path / "same.txt").write_text("new")
+    (tmp_path / "other.txt").write_text("old")
+    texts = {tmp_path / f"{name}.txt": "new" for name in ("same", "other", "missing")}
+    assert resolve.differing(texts) == [tmp_path / "other.txt", tmp_path / "missing.txt"]
+
+
 def test_all_files_are_written_or_none(tmp_path):
     (tmp_path / "a.txt").write_text("old")
     (tmp_path / "file").write_text("in the way of a folder")

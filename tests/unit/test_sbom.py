@@ -11,8 +11,8 @@ from scripts.pins import requirement_files
 LOADED = pins.load()
 FOUND = {
     "python": "3.8.18",
-    "packages": {"PyYAML": "6.0", "torch": "1.13.1"},
-    "archives": {"torch": "ab" * 32},
+    "packages": {"Jinja2": "3.1.2", "PyYAML": "6.0", "torch": "1.13.1"},
+    "archives": {"Jinja2": "cd" * 32, "torch": "ab" * 32},
     "debian": ["libc6=2.36-9+deb12u10"],
     "compiled_with": ["gcc-11=11.3.0-12"],
 }
@@ -22,7 +22,10 @@ def test_a_bill_names_every_package_with_its_file_and_the_base():
     said = json.loads(sbom.text(LOADED.image("deepspeed", "2023-02"), FOUND, stand_in=True))
     assert (said["bomFormat"], said["specVersion"]) == ("CycloneDX", "1.6")
     components = {one["purl"]: one for one in said["components"]}
-    assert set(components) == {"pkg:pypi/pyyaml@6.0", "pkg:pypi/torch@1.13.1", "pkg:deb/debian/libc6@2.36-9%2Bdeb12u10?distro=debian-12"}
+    debian = "pkg:deb/debian/libc6@2.36-9%2Bdeb12u10?distro=debian-12"
+    assert set(components) == {"pkg:pypi/jinja2@3.1.2", "pkg:pypi/pyyaml@6.0", "pkg:pypi/torch@1.13.1", debian}
+    assert components["pkg:pypi/jinja2@3.1.2"]["name"] == "jinja2"
+    assert components["pkg:pypi/jinja2@3.1.2"]["hashes"] == [{"alg": "SHA-256", "content": "cd" * 32}]
     assert components["pkg:pypi/torch@1.13.1"]["hashes"] == [{"alg": "SHA-256", "content": "ab" * 32}]
     assert "hashes" not in components["pkg:pypi/pyyaml@6.0"], "its file is not known"
     values = [one["value"] for one in said["metadata"]["component"]["properties"]]

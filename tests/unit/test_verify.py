@@ -38,6 +38,11 @@ def right(image):
     }
 
 
+def test_packages_are_those_of_the_lock_however_an_image_spells_them():
+    spelled = {name: {key.upper().replace("-", "_"): value for key, value in right(INT8)[name].items()} for name in ("packages", "archives")}
+    assert differences(INT8, **spelled) == []
+
+
 def differences(image, **changed):
     return verify.differences(image, right(image) | changed, ["libc6=2.36"])
 
