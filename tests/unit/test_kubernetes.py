@@ -115,6 +115,8 @@ def test_the_pod_asks_for_the_gpus_of_the_largest_case_and_for_none_on_a_cpu():
     article = articles.find("inference-tools")
     most = max(case.gpus for case in article.cases_of("deepspeed"))
     assert pod("deepspeed")["containers"][0]["resources"] == {"limits": {"nvidia.com/gpu": most}}
+    in_order = documents("deepspeed", article="deepspeed-inference", cases=("pipeline-deepspeed-1", "pipeline-deepspeed-4"), device="cuda")
+    assert in_order[1]["spec"]["template"]["spec"]["containers"][0]["resources"] == {"limits": {"nvidia.com/gpu": 4}}
     assert pod("deepspeed", gpus=4)["containers"][0]["resources"] == {"limits": {"nvidia.com/gpu": 4}}
     assert "resources" not in pod(**TINY)["containers"][0]
 
@@ -169,7 +171,7 @@ def test_a_deadline_that_kubernetes_cannot_count_is_the_longest_that_it_can():
     "typed", ["a..b/kit", "host/x..y", "host/kit-", "host/kit_", "host/_kit", "a_b/kit", "host//kit", "a" * 300 + "/kit", "host/Kit", "host/kit:tag", "a b"]
 )
 def test_a_registry_that_no_engine_could_pull_from_is_refused(typed):
-    with pytest.raises(UsageError, match="allowed is host/name"):
+    with pytest.raises(UsageError, match=r"REGISTRY is '.{1,61}', allowed is host/name"):
         checked_registry(typed)
 
 

@@ -61,8 +61,8 @@ def test_cases_that_relations_join_over_a_third_are_one_set():
 
 
 def test_a_task_gets_as_many_gpus_as_the_largest_of_its_cases():
-    found = split("deepspeed-inference", CASES="accelerate-fp16,ds-inference", VARIANT="published")
-    assert max(task.gpus for task in found) == articles.find("deepspeed-inference").case("ds-inference").gpus
+    (task,) = split("deepspeed-inference", CASES="pipeline-transformers,pipeline-deepspeed-1,pipeline-deepspeed-4", VARIANT="controlled")
+    assert task.gpus == articles.find("deepspeed-inference").case("pipeline-deepspeed-4").gpus == 4
 
 
 def test_what_a_task_runs_is_a_command_of_the_kit_that_means_the_same():
@@ -257,6 +257,16 @@ def test_a_failed_task_that_was_submitted_again_is_shown_there_alone(watched, mo
     invoke(typed)
     told = capsys.readouterr().out
     assert watched.submission.name not in told and told.splitlines()[1] == f"  {again.tasks[0].title}: {states.QUEUED} (Priority)"
+
+
+def test_every_task_of_a_submission_is_shown_with_its_state(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(client, "queue", lambda names: [Job(name, "8", index, "PENDING", "", "Priority") for name in names for index in (0, 1)])
+    found = split(CASES="deepspeed", STACK="hopper", GPUS="1")
+    with submissions.one_at_a_time(tmp_path):
+        submissions.prepare(found, site.Site(partition="gpu", setup=[]), tmp_path)
+    invoke(["status", "--runs", str(tmp_path)])
+    shown = capsys.readouterr().out.splitlines()[1:]
+    assert len(found) > 1 and shown == [f"  {task.title}: {states.QUEUED} (Priority)" for task in found]
 
 
 def test_a_result_that_was_removed_makes_its_task_run_again(watched):
