@@ -49,6 +49,7 @@ def test_power_that_was_not_sampled_over_the_whole_window_has_no_integral(told):
         (readings(counter=False), (102, 107), "no-counter"),
         (readings(), (99, 107), "not-covered"),
         (readings(), (102, 111), "not-covered"),
+        (readings(), (100, 110), "ok"),
         ([*readings()[:20], *(Reading(one.moment, one.moment, 5, one.power_w) for one in readings()[20:])], (102, 107), "went-back"),
         *((set_by(seconds), (102, 107), "clock-set") for seconds in (-15, -0.2, 0.12, 0.2, 30, 3600)),
         (set_by(0.05), (102, 107), "ok"),

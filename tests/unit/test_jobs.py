@@ -68,6 +68,13 @@ def test_all_backends_of_a_stack_share_one_right_answer():
     assert jobs.reference_key(job_of("deepspeed")) != jobs.reference_key(job_of("deepspeed", stack="2023-02"))
 
 
+def test_right_answers_and_readings_are_those_of_the_model_wherever_it_lies():
+    there = job_of("deepspeed")
+    for key in (jobs.reference_key, jobs.readings_key):
+        assert key(dataclasses.replace(there, model={**there.model, "path": "/elsewhere"})) == key(there)
+        assert key(dataclasses.replace(there, model={**there.model, "seed": 1})) != key(there)
+
+
 def test_the_right_answer_is_plain_transformers_in_float32():
     asked = jobs.reference_job(job_of("deepspeed"))
     assert (asked.kind, asked.backend, asked.load) == ("reference", "transformers", {"dtype": "float32"})

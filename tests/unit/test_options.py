@@ -63,6 +63,7 @@ def test_cases_are_names_with_commas():
         ({"BATCH_SIZES": "99999999"}, ["BATCH_SIZES", "from 1 to 1,000,000 with commas"]),
         ({"CLAIMS": "1.2 1.3"}, ["CLAIMS is '1.2 1.3', allowed are names with commas", "try CLAIMS=1.2,1.3"]),
         ({"CASES": ","}, ["CASES is ','", "try CASES=one,another"]),
+        ({"GPUS": "9" * 61}, [f"GPUS is '{'9' * 60}…', allowed"]),
         ({"CASES": "a," * 600}, ["CASES is", "1,024 characters; try CASES=one,another"]),
         ({"GPU_IDS": "1024"}, ["GPU_IDS", "from 0 to 1,023 with commas"]),
         ({"DEVICE": "cpu", "GPU_IDS": "0"}, ["GPU_IDS", "DEVICE=cpu"]),

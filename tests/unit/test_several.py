@@ -278,10 +278,14 @@ def test_a_plan_shows_the_jobs(asked) -> None:
 
 
 def test_a_job_gets_its_options_as_arguments_and_not_from_the_environment(monkeypatch) -> None:
-    for name, value in (("JOBS", "2"), ("GPU_IDS", "0,1"), ("HF_TOKEN", "kept"), ("CUDA_VISIBLE_DEVICES", "0,1")):
+    for name, value in (("JOBS", "2"), ("GPU_IDS", "0,1"), ("KIT_TYPED", "x"), ("KIT_NAME", "x"), ("HF_TOKEN", "kept"), ("CUDA_VISIBLE_DEVICES", "0,1")):
         monkeypatch.setenv(name, value)
     environment = several._environment()
-    assert not {"JOBS", "GPU_IDS"} & set(environment) and environment["HF_TOKEN"] == "kept" and environment["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert (
+        not {"JOBS", "GPU_IDS", "KIT_TYPED", "KIT_NAME"} & set(environment)
+        and environment["HF_TOKEN"] == "kept"
+        and environment["CUDA_VISIBLE_DEVICES"] == "0,1"
+    )
 
 
 class FakeProcess:

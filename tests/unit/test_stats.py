@@ -115,6 +115,7 @@ def test_a_value_is_told_to_the_first_uncertain_digit() -> None:
         (0.7014, 1.2480, [], "0.70 to 1.25"),
         (3.0581, 4.5, [3.83 / 1.25], "3.058 to 4.500"),
         (1.0001, 1.5, [1], "1.0001 to 1.5000"),
+        (1.000001, 1.5, [1], "1.0000 to 1.5000"),
     ],
 )
 def test_an_end_of_an_interval_shows_on_which_side_of_a_bound_it_lies(low: float, high: float, bounds: list[float], told: str) -> None:
