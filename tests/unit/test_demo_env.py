@@ -56,6 +56,15 @@ def test_uv_gets_the_user_s_index_and_no_folder_of_wheels_which_is_a_way_of_its_
     assert {name: given.get(name) for name in of_pip} == {**dict.fromkeys(of_pip), "UV_DEFAULT_INDEX": "https://mirror.example"}
 
 
+def test_uv_gets_the_user_s_variables_and_none_that_leads_into_another_environment(monkeypatch):
+    monkeypatch.setattr(demo_environments.uv, "settings_of_pip", lambda python: {})
+    astray = {"VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME"}
+    for name in (*astray, "NETRC"):
+        monkeypatch.setenv(name, "/elsewhere")
+    given = demo_environments._environment()
+    assert given["NETRC"] == "/elsewhere" and not astray & set(given)
+
+
 def test_an_environment_for_older_pythons_only_says_so(monkeypatch):
     image = pins.load().image("tensor-parallel", "demo")
     monkeypatch.setitem(image.options, "python", ["3.4"])

@@ -213,6 +213,12 @@ def test_a_variant_without_all_rows_of_a_claim_is_left_out_unless_it_is_typed(ca
     assert capsys.readouterr().err == "note: claim 2.7 stays not tested: VARIANT=controlled has no accelerate-fp16\n"
 
 
+def test_a_plan_of_a_stack_without_images_is_refused_as_its_runs_would_be(tmp_path):
+    asked = chosen(ARTICLE="demo", STACK="demo", ENGINE="docker", PLAN="1", RUNS=str(tmp_path))
+    with pytest.raises(UsageError, match="STACK=demo has no images; try ENGINE=host"):
+        measure._measure(["layer-parallel"], asked, every=False)
+
+
 @pytest.mark.parametrize(("repeats", "told"), [("4", "note: a verdict needs 5 runs of each row, REPEATS is 4; try REPEATS=5\n"), ("5", "")])
 def test_whoever_names_claims_is_told_how_many_runs_a_verdict_needs(tmp_path, capsys, repeats, told):
     asked = chosen(CLAIMS="1.5", STACK="current", VARIANT="published", PLAN="1", RUNS=str(tmp_path), REPEATS=repeats)
