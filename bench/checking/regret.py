@@ -23,8 +23,7 @@ class Reader:
 
         with torch.no_grad():
             if self.prompt is None or not torch.equal(self.prompt, prompt):
-                output = self.model(prompt, attention_mask=torch.ones_like(prompt), use_cache=True)
-                self.prompt, self.cache, self.last = prompt, output.past_key_values, output.logits[0, -1:].float()
+                self._read_prompt(prompt)
             if len(tokens) < 2:
                 return self.last
             answer = torch.as_tensor(tokens[:-1], dtype=prompt.dtype, device=prompt.device).reshape(1, -1)
@@ -32,6 +31,14 @@ class Reader:
             logits = self.model(answer, attention_mask=mask, past_key_values=self.cache, use_cache=True).logits[0].float()
         pretrained.drop(self.cache, answer.shape[1])
         return torch.cat([self.last.to(logits.device), logits])
+
+    def _read_prompt(self, prompt):
+        """Of a long prompt the cache and the logits take gigabytes each: the last prompt's cache goes before, and the last token's logits alone stay."""
+        import torch
+
+        self.prompt = self.cache = None
+        output = self.model(prompt, attention_mask=torch.ones_like(prompt), use_cache=True)
+        self.prompt, self.cache, self.last = prompt, output.past_key_values, output.logits[0, -1:].float().clone()
 
 
 def regrets(logits, tokens, end_tokens=()):

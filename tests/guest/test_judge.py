@@ -189,3 +189,33 @@ def test_a_prompt_is_read_once_for_all_answers_to_it_that_follow_each_other(eith
     far, read = either.code(IN_TURN.format(path=str(checkpoints[architecture])))
     assert all(error is not False and error < 1e-5 for error in far), far
     assert read == [6, 2, 1, 3, 2, 6, 3]  # the tokens of each pass: a prompt, the answers to it without their last token
+
+
+#: [the elements of tensors that a reader of two prompts holds when each pass of the model begins], those of a prompt's cache, and of its logits.
+HELD = """import gc, json, torch, types
+from bench.checking import regret
+from bench.models import pretrained
+model = pretrained.load_model(types.SimpleNamespace(model={{"path": {path!r}}}, load={{"dtype": "float32"}}))
+prompts = [torch.arange(first, first + 200).reshape(1, -1) for first in (0, 200)]
+def held():
+    gc.collect()
+    tensors = [one for one in gc.get_objects() if isinstance(one, torch.Tensor)]
+    return sum({{one.data_ptr(): len(one.storage()) for one in tensors}}.values())
+before, passes = held(), []
+with torch.no_grad():
+    cache = model(prompts[0], use_cache=True).past_key_values
+of_cache = held() - before
+del cache
+reader = regret.Reader(model)
+model.register_forward_pre_hook(lambda module, arguments: passes.append(held() - before))
+for prompt in prompts:
+    reader.read(prompt, [3, 4, 5])
+print(json.dumps([passes, of_cache, prompts[0].numel() * model.config.vocab_size]))"""
+
+
+@pytest.mark.parametrize("architecture", sorted(SHAPES))
+def test_of_a_prompt_a_reader_holds_the_cache_until_the_next_prompt_and_not_its_logits(either, checkpoints, architecture):
+    passes, of_cache, of_logits = either.code(HELD.format(path=str(checkpoints[architecture])))
+    for place, held in enumerate(passes):  # a prompt, its answer, the next prompt, its answer
+        assert 0 <= held - of_cache * (place % 2) < of_logits / 10, passes
+    assert len(passes) == 4
