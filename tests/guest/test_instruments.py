@@ -166,35 +166,63 @@ def test_a_copy_waits_for_the_work_before_it_and_no_longer_once_the_way_was_trie
     assert log == ["wait", "copy 1", "copy 2"]
 
 
-#: What `equal_calls` says of a tiny model whose layers change their outputs as `CHANGE` does.
-EQUAL_CALLS = """import itertools, json, torch, transformers
+#: What `equal_calls` says of a tiny model whose layers, and whose last norm, change their outputs as `change` does, and the hooks that it leaves.
+EQUAL_CALLS = """import collections, json, torch, transformers
 from bench.instruments import equal_calls
 from bench.models import pretrained
 torch.set_grad_enabled(False)
 model = transformers.AutoModelForCausalLM.from_pretrained({path!r}).eval()
-calls = itertools.count()
-def change(layer, arguments, output):
+layers, norm, turns = list(pretrained.layers_of(model)), model.transformer.ln_f, collections.Counter()
+def change(part, arguments, output):
+    turn = turns[part]
+    turns[part] += 1
     hidden = (output[0] if isinstance(output, tuple) else output).clone()
     {change}
     return (hidden, *output[1:]) if isinstance(output, tuple) else hidden
-list(pretrained.layers_of(model))[1].register_forward_hook(change)
+for part in (*layers, norm):
+    part.register_forward_hook(change)
 heard = []
 answers = equal_calls.examine(model, torch.arange(8).repeat(3, 1) + 10, lambda answers: heard.append(len(answers)))
-print(json.dumps([answers["chosen"], sorted(answers), heard]))"""
+left = sum(len(layer._forward_hooks) - 1 for layer in layers)
+print(json.dumps([answers["chosen"], sorted(answers), heard, len(layers), left]))"""
 
 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
         ("pass", (0, None, 0, None)),
-        ("hidden += next(calls) / 8", (1, 1, 0, None)),
-        ("hidden[2] += 0.5", (0, None, 1, 1)),
+        ("hidden += turn * (part is layers[1])", (1, 1, 0, None)),
+        ("hidden += turn % 2 * (part is layers[0]) + turn * (part is layers[1])", (1, 0, 0, None)),
+        ("hidden[:, -1] += turn * (part is norm)", (1, "the norm", 0, None)),
+        ("hidden[2] += part is layers[1]", (0, None, 1, 1)),
+        ("hidden[1] += part is layers[1]; hidden[2] += part is layers[0]", (0, None, 2, 0)),
     ],
 )
 def test_calls_and_rows_that_differ_are_found_with_their_first_layer(either, checkpoints, change, expected):
-    told, kernels, heard = either.code(EQUAL_CALLS.format(path=str(checkpoints["gptj"]), change=change))
+    told, kernels, heard, layers, hooks_left = either.code(EQUAL_CALLS.format(path=str(checkpoints["gptj"]), change=change))
     all_differ, first_layer, rows, first_layer_of_rows = expected
     for name, calls in (("prompt", 4), ("token", 10)):
-        found = {"calls": calls, "differing_calls": all_differ * (calls - 1), "first_layer": first_layer}
+        found = {"calls": calls, "differing_calls": all_differ * (calls - 1), "first_layer": layers if first_layer == "the norm" else first_layer}
         assert told[name] == {**found, "differing_rows": rows, "first_layer_of_rows": first_layer_of_rows}
-    assert {"chosen", "MATH"} <= set(kernels) and heard == [*range(1, len(kernels) + 1)]
+    assert {"chosen", "MATH"} <= set(kernels) and heard == [*range(1, len(kernels) + 1)] and hooks_left == 0
+
+
+def test_a_kernel_that_cannot_compute_the_attention_has_a_reason(guest, checkpoints):
+    change = "raise RuntimeError('no kernel ' * 100)"
+    told, kernels, heard, *_ = guest.code(EQUAL_CALLS.format(path=str(checkpoints["gptj"]), change=change))
+    assert told == {"reason": "no kernel " * 30} and len(heard) == len(kernels) > 1
+
+
+KERNELS = """import json
+from torch.backends import cuda
+from bench.instruments import equal_calls
+allowed = {}
+for name, only in equal_calls.choices().items():
+    with only():
+        allowed[name] = [cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled()]
+print(json.dumps(allowed))"""
+
+
+def test_a_kernel_of_torch_is_examined_alone_and_one_choice_is_torch_s_own(guest):
+    of_kernels = {"FLASH_ATTENTION": [True, False, False], "EFFICIENT_ATTENTION": [False, True, False], "MATH": [False, False, True]}
+    assert guest.code(KERNELS) == {"chosen": [True, True, True], "CUDNN_ATTENTION": [False, False, False], **of_kernels}
