@@ -155,14 +155,16 @@ LATE = """import json, types, torch
 from bench.checking import judge, regret
 logits = torch.tensor([[0.0, 1.0], [0.0, 2.0], [0.0, 3.0], [0.0, 4.0]])
 regret.Reader = lambda model: types.SimpleNamespace(read=lambda prompt, tokens: logits[:len(tokens)])
-readings = judge.Readings('', lambda dtype: types.SimpleNamespace(model=None, device='cpu'))
+loaded = []
+readings = judge.Readings('', lambda dtype: loaded.append(dtype) or types.SimpleNamespace(model=None, device='cpu'))
 said = {{'late_step': 2, 'forbidden_tokens': []}}
-print(json.dumps([readings.read(said, [5], [1] * count)[1].tolist() for count in {counts}]))"""
+print(json.dumps([[readings.read(said, [5], [1] * count)[1].tolist() for count in {counts}], loaded]))"""
 
 
-def test_the_late_step_of_a_shorter_answer_is_its_last(guest):
+def test_the_late_step_of_a_shorter_answer_is_its_last_and_one_model_reads_all(guest):
     first, second, third = [0.0, 1.0], [0.0, 2.0], [0.0, 3.0]
-    assert guest.code(LATE.format(counts=[4, 3, 2, 1])) == [[first, third], [first, third], [first, second], [first, first]]
+    late = [[first, third], [first, third], [first, second], [first, first]]
+    assert guest.code(LATE.format(counts=[4, 3, 2, 1])) == [late, ["float32"]]
 
 
 #: How far the reader's logits of answers to two prompts in turn are from those of one pass over prompt and answer.
