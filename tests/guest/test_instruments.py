@@ -226,3 +226,13 @@ print(json.dumps(allowed))"""
 def test_a_kernel_of_torch_is_examined_alone_and_one_choice_is_torch_s_own(guest):
     of_kernels = {"FLASH_ATTENTION": [True, False, False], "EFFICIENT_ATTENTION": [False, True, False], "MATH": [False, False, True]}
     assert guest.code(KERNELS) == {"chosen": [True, True, True], "CUDNN_ATTENTION": [False, False, False], **of_kernels}
+
+
+def test_equal_calls_of_a_job_are_written_with_its_prompt_and_the_libraries(guest, tmp_path, checkpoints):
+    job, out = tmp_path / "job.json", tmp_path / "out.json"
+    job.write_text(to_json(tiny_job("gptj", checkpoints["gptj"], prompt={"text": "the quick brown fox", "tokens": 32, "batch_size": 2})))
+    done = guest.command("-m", "bench.instruments.equal_calls", str(job), str(out))
+    assert done.returncode == 0, done.stderr
+    told = json.loads(out.read_text())
+    assert told["shape"] == [2, 32] and {"torch", "transformers"} < set(told)
+    assert {name: (call["calls"], call["differing_calls"]) for name, call in told["kernels"]["MATH"].items()} == {"prompt": (4, 0), "token": (10, 0)}
