@@ -151,6 +151,14 @@ def test_tokens_that_were_read_before_are_judged_the_same_without_torch(guest, c
 
 
 #: Four steps whose logits tell them apart, read for answers of so many tokens.
+def test_prompts_that_no_call_had_before_get_answers_as_long_as_those_of_the_longest_run(guest, checkpoints, references):
+    runs = [{"new_tokens": tokens, "arguments": GREEDY} for tokens in (1, 6)]
+    measured = guest.run(tiny_job("gptj", checkpoints["gptj"], reference=str(references["gptj"]), runs=runs, warmup_runs=0, timed_runs=2))
+    assert measured.status == "ok", measured.reason
+    said = json.loads((guest.folder / "tokens.json").read_text())
+    assert {len(answer["tokens"]) for call in (*said["fresh"], said["again"]) for answer in call["answers"]} == {6}
+
+
 LATE = """import json, types, torch
 from bench.checking import judge, regret
 logits = torch.tensor([[0.0, 1.0], [0.0, 2.0], [0.0, 3.0], [0.0, 4.0]])
