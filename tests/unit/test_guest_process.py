@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import actions, compat
+from bench import actions, compat, reasons
 from bench.__main__ import run
 from bench.actions import no_garbage_collection
 from bench.job import to_json
@@ -137,3 +137,8 @@ def test_garbage_is_collected_again_after_the_imports_however_they_end():
     with pytest.raises(ImportError), no_garbage_collection():
         raise ImportError
     assert gc.isenabled()
+
+
+@pytest.mark.parametrize(("text", "line"), [("one\ntwo", "one"), ("\n  one\n\ntwo\n", "one"), (" \n", "RuntimeError"), ("", "RuntimeError")])
+def test_an_error_is_told_by_its_first_line_or_by_its_type(text, line):
+    assert (reasons.first_line(RuntimeError(text)), reasons.reason(RuntimeError(text))) == (line, f"RuntimeError: {line}")
