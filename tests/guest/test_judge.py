@@ -153,10 +153,14 @@ def test_tokens_that_were_read_before_are_judged_the_same_without_torch(guest, c
 #: Four steps whose logits tell them apart, read for answers of so many tokens.
 def test_prompts_that_no_call_had_before_get_answers_as_long_as_those_of_the_longest_run(guest, checkpoints, references):
     runs = [{"new_tokens": tokens, "arguments": GREEDY} for tokens in (1, 6)]
-    measured = guest.run(tiny_job("gptj", checkpoints["gptj"], reference=str(references["gptj"]), runs=runs, warmup_runs=0, timed_runs=2))
+    job = tiny_job("gptj", checkpoints["gptj"], reference=str(references["gptj"]), runs=runs, warmup_runs=0, timed_runs=2)
+    measured = guest.run(job)
     assert measured.status == "ok", measured.reason
     said = json.loads((guest.folder / "tokens.json").read_text())
     assert {len(answer["tokens"]) for call in (*said["fresh"], said["again"]) for answer in call["answers"]} == {6}
+    options = {"dtype": "bfloat16", "floors": FLOORS}
+    judged = guest.run(replace(job, kind="judge", reference=str(guest.folder / "readings.npz"), options=options)).check
+    assert judged["passed"] and judged["plain"]["late"] > 0, "plain transformers makes as many, so it has logits of a late step too"
 
 
 LATE = """import json, types, torch
