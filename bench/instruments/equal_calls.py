@@ -74,17 +74,23 @@ def compare(model, call, calls):
 
 
 def both_calls(model, input_ids):
-    """{"prompt" and "token": a function that makes the call}; the second reads a cache of the prompt, and takes its own token out again."""
+    """{"prompt" and "token": a function that makes the call}; the second reads a cache of the prompt, and takes its own token out again.
+
+    Both have the mask that `generate` makes, which hides nothing.
+    """
+    import torch
+
     body = model.base_model  # without the output matrix, whose logits of a whole prompt take gigabytes
-    cache = body(input_ids, use_cache=True).past_key_values
     token = input_ids[:, -1:]
+    mask, longer = torch.ones_like(input_ids), torch.ones_like(torch.cat([input_ids, token], dim=1))
+    cache = body(input_ids, attention_mask=mask, use_cache=True).past_key_values
 
     def one_token():
-        output = body(token, past_key_values=cache, use_cache=True)
+        output = body(token, attention_mask=longer, past_key_values=cache, use_cache=True)
         pretrained.drop(cache, 1)
         return output
 
-    return {"prompt": lambda: body(input_ids, use_cache=False), "token": one_token}
+    return {"prompt": lambda: body(input_ids, attention_mask=mask, use_cache=False), "token": one_token}
 
 
 def examine(model, input_ids, tell=lambda answers: None):
