@@ -31,9 +31,6 @@ VARIANTS = (PUBLISHED, "controlled")
 TINY = "tiny_items"
 
 
-#: {an argument of `generate` that counts tokens, sequences or beams: its least value}.
-COUNTS = {"max_length": 1, "max_new_tokens": 1, "min_length": 0, "min_new_tokens": 0, "num_beams": 1, "num_return_sequences": 1}
-
 #: Keys of a relation that name one batch size each.
 SIZES = ("batch_size", "from_batch", "to_batch")
 
