@@ -11,7 +11,7 @@ import functools
 import sys
 
 from bench import backends
-from bench.instruments import fitting
+from bench.instruments import fitting, layers
 from bench.job import read_job, to_json, write_whole
 from bench.models import pretrained, prompts
 
@@ -34,17 +34,8 @@ def choices():
 
 def outputs(model, call):
     """[each layer's output [batch, tokens, hidden size]…, the last token's [batch, hidden size] behind the last norm] of `call()`, on their GPU."""
-    kept = []
-
-    def keep(module, arguments, output):
-        kept.append((output[0] if isinstance(output, tuple) else output).detach().clone())
-
-    hooks = [layer.register_forward_hook(keep) for layer in pretrained.layers_of(model)]
-    try:
+    with layers.layer_outputs(model, lambda hidden: hidden.detach().clone()) as kept:
         last = call().last_hidden_state[:, -1].clone()
-    finally:
-        for hook in hooks:
-            hook.remove()
     return [*kept, last]
 
 
@@ -63,7 +54,7 @@ def compare(model, call, calls):
     first = outputs(model, call)
     of_calls = [first_difference(first, outputs(model, call)) for _ in range(calls - 1)]
     of_rows = [first_difference([part[0] for part in first], [part[row] for part in first]) for row in range(1, len(first[-1]))]
-    other_calls, other_rows = ([layer for layer in layers if layer is not None] for layers in (of_calls, of_rows))
+    other_calls, other_rows = ([layer for layer in found if layer is not None] for found in (of_calls, of_rows))
     return {
         "calls": calls,
         "differing_calls": len(other_calls),

@@ -5,6 +5,7 @@ error of each layer's output and of the last logits as JSON. It does so twice, w
 without a mask, because backends treat a missing mask differently. For backends with one process.
 """
 
+import contextlib
 import gc
 import sys
 
@@ -15,23 +16,33 @@ from bench.job import read_job, to_json, write_whole
 from bench.models import pretrained, prompts
 
 
+@contextlib.contextmanager
+def layer_outputs(model, take):
+    """Within the block the list fills with `take(output)` of each layer's output [batch, tokens, hidden size], in the order of the calls."""
+    kept = []
+
+    def keep(module, arguments, output):
+        kept.append(take(output[0] if isinstance(output, tuple) else output))
+
+    hooks = [layer.register_forward_hook(keep) for layer in pretrained.layers_of(model)]
+    try:
+        yield kept
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
 def outputs(model, input_ids, mask):
     """[each layer's output at the last position…, the last logits], as float32 on the CPU."""
     import torch
 
-    kept = []
+    def last(hidden):
+        return hidden.reshape(input_ids.shape[0], -1, hidden.shape[-1])[:, -1].float().cpu()
 
-    def keep(module, arguments, output):
-        hidden = output[0] if isinstance(output, tuple) else output
-        kept.append(hidden.reshape(input_ids.shape[0], -1, hidden.shape[-1])[:, -1].float().cpu())
-
-    hooks = [layer.register_forward_hook(keep) for layer in pretrained.layers_of(model)]
-    with torch.no_grad():
-        arguments = {"attention_mask": torch.ones_like(input_ids)} if mask else {}
-        kept.append(model(input_ids, **arguments).logits[:, -1].float().cpu())
-    for hook in hooks:
-        hook.remove()
-    return kept
+    arguments = {"attention_mask": torch.ones_like(input_ids)} if mask else {}
+    with torch.no_grad(), layer_outputs(model, last) as kept:
+        logits = model(input_ids, **arguments).logits[:, -1].float().cpu()
+    return [*kept, logits]
 
 
 def errors(values, expected):
