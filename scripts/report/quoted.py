@@ -90,7 +90,7 @@ def _named(records: Sequence[Record]) -> dict[str, Sequence[Record]]:
     for record in records:
         row = jobs.prefix_of(record)
         rows.setdefault(row, []).append(record)
-        rows_of_prefix.setdefault(record.id.rpartition("-")[0], set()).add(row)
+        rows_of_prefix.setdefault(record.id_without_number, set()).add(row)
     named: dict[str, Sequence[Record]] = {record.id: [record] for record in records}
     named.update((prefix, [run for row in of_prefix for run in rows[row]]) for prefix, of_prefix in rows_of_prefix.items())
     return named

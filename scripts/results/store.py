@@ -53,6 +53,11 @@ class Record:
     schema: int = SCHEMA
 
     @property
+    def id_without_number(self) -> str:
+        """What the ids of a row's runs begin with, as its kit wrote them."""
+        return self.id.rpartition("-")[0]
+
+    @property
     def number(self) -> int:
         return int(self.id.rsplit("-", 1)[1])
 

@@ -172,14 +172,9 @@ def _alike(group: Group) -> list[_Alike]:
     for row in group.rows:
         for run in row.runs:
             gpus = " ".join(sorted(letters[uuid] for uuid in run_facts.gpu_uuids_of(run)))
-            key = (cells.on(row), _stem(run), gpus, _commit(run), _image_id(run))
+            key = (cells.on(row), run.id_without_number, gpus, _commit(run), _image_id(run))
             every.setdefault(key, _Alike(row, gpus, _commit(run), _image_id(run), [])).runs.append(run)
     return list(every.values())
-
-
-def _stem(run: Record) -> str:
-    """A run's id without its number."""
-    return run.id.rpartition("-")[0]
 
 
 def _amiss(row: Row, run: Record) -> str:
@@ -200,7 +195,7 @@ def _runs_of(group: Group, runs_link: str) -> Markdown:
 
     def ids(line: _Alike) -> Markdown:
         first, *further = line.runs
-        return Markdown(", ").join([named(line.row, first, first.id), *(named(line.row, run, run.id[len(_stem(run)) :]) for run in further)])
+        return Markdown(", ").join([named(line.row, first, first.id), *(named(line.row, run, run.id[len(run.id_without_number) :]) for run in further)])
 
     columns = [
         Column[_Alike]("row", lambda line: cells.on(line.row), words=True),
@@ -264,7 +259,7 @@ def _days(row: Row) -> str:
 def _of_earlier_jobs(groups: Sequence[Group], records: Sequence[Record]) -> Markdown:
     """The measuring runs in no row, because a later run of their case measured another job."""
     in_rows = {run.id for run in row_groups.runs_of(groups)}
-    earlier = collections.Counter(run.id.rpartition("-")[0] for run in records if run.job.kind == "measure" and run.id not in in_rows)
+    earlier = collections.Counter(run.id_without_number for run in records if run.job.kind == "measure" and run.id not in in_rows)
     items = [Markdown("- {}: {}").format(name, counted(count, "run")) for name, count in sorted(earlier.items())]
     words = Markdown(
         "### Runs of earlier jobs\n\nThese runs are in no row: a later run of the same case measured another job, for example with other settings."
