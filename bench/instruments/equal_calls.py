@@ -6,30 +6,20 @@ attention kernel that torch chooses, and with each of torch's kernels alone. The
 as well. It writes what `compare` answers for each kernel and call, as JSON, anew after each kernel.
 """
 
-import contextlib
-import functools
 import sys
 
 from bench import backends
-from bench.instruments import fitting, layers
+from bench.instruments import attention_kernels, fitting, layers
 from bench.job import read_job, to_json, write_whole
 from bench.models import pretrained, prompts
 
 #: Reading a long prompt takes as long as many tokens.
 CALLS = {"prompt": 4, "token": 10}
 
-#: torch's attention kernels (torch.nn.attention.SDPBackend), of which earlier versions lack some.
-KERNELS = ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
-
 
 def choices():
     """{name: a function that makes a context in which torch takes this attention kernel and no other}; "chosen" leaves the choice to torch."""
-    try:
-        from torch.nn.attention import SDPBackend, sdpa_kernel
-    except ImportError:  # before torch 2.3
-        return {"chosen": contextlib.nullcontext}
-    known = [name for name in KERNELS if hasattr(SDPBackend, name)]
-    return {"chosen": contextlib.nullcontext, **{name: functools.partial(sdpa_kernel, [getattr(SDPBackend, name)]) for name in known}}
+    return {"chosen": attention_kernels.only(), **{name: attention_kernels.only(name) for name in attention_kernels.known()}}
 
 
 def outputs(model, call):

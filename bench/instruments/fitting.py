@@ -53,6 +53,7 @@ MUST = {
     "equal_calls": (_ONE_PROCESS, (_is_plain, "plain transformers, such as long-prompts, case transformers")),
     "float32_rotary": ((_is_random_gptj, "GPT-J with random weights"),),
     "layers": (_ONE_PROCESS,),
+    "new_lengths": (_ONE_PROCESS, (_is_plain, "plain transformers, such as long-prompts, case transformers")),
     "threads": ((_has_several_threads, "tensor-parallel on at least 2 GPUs"),),
 }
 

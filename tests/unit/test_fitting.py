@@ -26,6 +26,7 @@ def refusal(tmp_path, instrument, job):
         ("collectives", "int8", 2, "deepspeed on at least 2 GPUs"),
         ("collectives", "deepspeed", 1, "deepspeed on at least 2 GPUs"),
         ("equal_calls", "deepspeed", 1, "plain transformers, such as long-prompts, case transformers"),
+        ("new_lengths", "vllm", 1, "plain transformers, such as long-prompts, case transformers"),
         ("device_map", "transformers", 2, "a case with a device map, such as layer-parallel or int8, on at least 2 GPUs"),
         ("device_map", "int8", 1, "a case with a device map, such as layer-parallel or int8, on at least 2 GPUs"),
         ("float32_rotary", "transformers", 1, "GPT-J with random weights"),
