@@ -119,6 +119,11 @@ def records_collectives(torch_version):
     return release(torch_version) >= (2, 2)
 
 
+def cudnn_attention(torch_version):
+    """Can torch be told not to take cuDNN's attention kernel (`torch.backends.cuda.enable_cudnn_sdp`)? From 2.3 on."""
+    return _able("cudnn_attention", release(torch_version) >= (2, 3))
+
+
 def offloaded_cache(transformers_version):
     """Can `generate` keep BLOOM's key-value cache in host memory? From 4.44 on."""
     return _able("offloaded_cache", release(transformers_version) >= (4, 44))

@@ -6,6 +6,7 @@ A backend is a module with
     load(job)          the model ready on its devices, as an Engine; compiling and allocating ahead happen in `load`, not in a call
     GIVES              the abilities of its engine (optional; default: ABILITIES, all that a module of transformers has)
     ARGUMENTS          the keys of an article's `load` beside `dtype` (optional)
+    mistake_in(load)   what is wrong with the values of a case's `load`, or "" (optional); the host asks before anything is built
     RANKS              True where the backend runs as one process for each GPU (optional; `python -m bench` starts the processes)
 
 The host reads GIVES too, so a backend's module imports its libraries inside its functions.
@@ -154,6 +155,11 @@ def find(backend: str) -> types.ModuleType:
 def arguments(module: types.ModuleType) -> "tuple[str, ...]":
     """The keys that `load` of a job may have for this backend."""
     return ("dtype", *getattr(module, "ARGUMENTS", ()))
+
+
+def mistake_in(module: types.ModuleType, load: "dict[str, object]") -> str:
+    """What is wrong with the values of a case's `load` for this backend, or ""."""
+    return module.mistake_in(load) if hasattr(module, "mistake_in") else ""
 
 
 def has_ranks(module: types.ModuleType) -> bool:

@@ -87,6 +87,8 @@ def _case(article: "Article", case: "Case", tolerances: Mapping[str, Any], file:
             if key not in allowed:
                 raise toml_tables.unknown(file, f"{place}.{name}", key, allowed)
         _dtype(tolerances, load, f"{file}, [{place}.{name}]")
+        if mistake := backends.mistake_in(backend, load):
+            raise KitError(f"{file}, [{place}.{name}]: {mistake}")
 
 
 def check_form(case: "Case", where: str) -> None:

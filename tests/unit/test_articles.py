@@ -178,6 +178,11 @@ def copy(tmp_path):
             r"\[cases\[int8\].load\]: unknown key 'max_memry'; did you mean 'max_memory'\? allowed are device_map, dtype, max",
         ),
         ('device_map = "auto", max', 'replace_method = "auto", max', r"\[cases\[int8\].load\]: unknown key 'replace_method'"),
+        (
+            'load = { dtype = "float16" }',
+            'load = { dtype = "float16", cudnn_attention = "no" }',
+            r"load\]: load.cudnn_attention is 'no', allowed are true and false",
+        ),
         ('dtype = "float16"\nruns', 'dtype = "float15"\nruns', r"\[variants.controlled\]: dtype 'float15' is unknown, known are float32"),
         ('backend = "int8"', 'backend = "int9"', r"\[cases\[int8\]\]: backend 'int9' has no module bench/backends/int9.py"),
         ('backend = "int8"', 'backend = "int8"\nform = "genrate"', r"\[cases\[int8\]\]: form 'genrate' has no module"),

@@ -134,8 +134,25 @@ def test_a_rank_of_plain_transformers_lies_on_its_own_gpu(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "3")
     monkeypatch.setattr(pretrained, "load_onto", lambda job, device: types.SimpleNamespace(on=device))
     monkeypatch.setattr(pretrained, "dtype_of", lambda model: "float16")
-    loaded = transformers.load(types.SimpleNamespace(device="cuda"))
+    loaded = transformers.load(types.SimpleNamespace(device="cuda", load={}))
     assert (loaded.model.on, loaded.device, ranks.local()) == ("cuda:3", "cuda:3", 3)
+
+
+@pytest.mark.parametrize(("torch", "refused"), [("1.13.1", True), ("2.2.2+cu118", True), ("2.3.0", False), ("2.11.0+cu130", False)])
+def test_a_torch_without_a_switch_for_cudnn_s_attention_is_refused_before_anything_is_loaded(monkeypatch, torch, refused):
+    monkeypatch.setattr(transformers.metadata, "version", lambda name: torch)
+    words = "has no switch for cuDNN's attention kernel, 2.3 and later do: leave load.cudnn_attention out, or take a later stack"
+    for allowed in (False, True):
+        job = types.SimpleNamespace(load={"dtype": "bfloat16", "cudnn_attention": allowed})
+        assert transformers.unsupported(job) == (f"torch {torch} {words}" if refused else "")
+    assert transformers.unsupported(types.SimpleNamespace(load={"dtype": "bfloat16"})) == ""
+
+
+@pytest.mark.parametrize("value", ["no", 0, 1, None, []])
+def test_a_switch_of_cudnn_s_attention_is_true_or_false(monkeypatch, value):
+    monkeypatch.setattr(transformers.metadata, "version", lambda name: "2.11.0")
+    words = f"load.cudnn_attention is {value!r}, allowed are true and false"
+    assert transformers.unsupported(types.SimpleNamespace(load={"cudnn_attention": value})) == transformers.mistake_in({"cudnn_attention": value}) == words
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,7 @@ def test_eight_bit_needs_a_gpu_before_both_libraries_had_cpu_kernels(bitsandbyte
         (compat.stops_row_by_row, "4.38.2", "4.39.0"),
         (compat.streams_tokens, "4.27.4", "4.28.0"),
         (compat.records_collectives, "2.1.2", "2.2.0"),
+        (compat.cudnn_attention, "2.2.2", "2.3.0"),
         (compat.offloaded_cache, "4.43.4", "4.44.0"),
     ],
 )
