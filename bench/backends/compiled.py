@@ -17,7 +17,8 @@ options of `load`:
     split_biases   whether biases are added after their products (greedy_loop.split_biases); only with a batch of one row, unless given
     sums           whether the batched products of `eager` attention are sums in kernels of Inductor (greedy_loop.sums_for_rows)
     waits          whether a kernel that overlaps with the kernel ahead of it waits before it reads or writes anything (waiting_kernels)
-    attention      transformers' attention implementation, where the model has several
+    attention      transformers' attention implementation, where the model has several; or "grouped", the kit's (bench/models/grouped_attention.py): a step
+                   copies no key head for the query heads that share it
 """
 
 import atexit
@@ -30,7 +31,7 @@ import time
 from bench import compat
 from bench.backends import LOGITS, MASK, TOKENS, Loaded
 from bench.measuring import measure
-from bench.models import greedy_loop, pretrained, prompts
+from bench.models import greedy_loop, grouped_attention, pretrained, prompts
 
 GIVES = (TOKENS, MASK, LOGITS)
 
@@ -143,8 +144,7 @@ def load(job):
 
 def of_model(job, model, ids):
     """The engine of a model that lies on its device, compiled as `job.load` says for prompts like `ids`."""
-    if "attention" in job.load:
-        model.set_attn_implementation(job.load["attention"])
+    told = use_attention(model, job.load.get("attention"))
     cache_tokens, rows = cache_tokens_of(job, ids.shape[1]), job.prompt["batch_size"]
     loop = job.load.get("loop") or loop_of(job, model)
     compiler = job.load.get("compiler", COMPILER)
@@ -157,8 +157,18 @@ def of_model(job, model, ids):
         record, prepared = _prepare_transformers(job, loaded, compiler)
     with waiting_kernels() if loop == KIT and settings["waits"] else contextlib.nullcontext():
         compiled = _compile(job, loaded, ids, record)
-    loaded.used = dict(compiled, dtype=pretrained.dtype_of(model), cache="static", cache_tokens=cache_tokens, loop=loop, compiler=compiler, **prepared)
+    loaded.used = dict(compiled, dtype=pretrained.dtype_of(model), cache="static", cache_tokens=cache_tokens, loop=loop, compiler=compiler, **prepared, **told)
     return loaded
+
+
+def use_attention(model, name):
+    """Set the model's attention implementation, where a case names one; returns what `used` tells of it, which is the kit's own alone."""
+    if name == grouped_attention.NAME:
+        grouped_attention.use(model)
+        return {"attention": name}
+    if name is not None:
+        model.set_attn_implementation(name)
+    return {}
 
 
 def loop_of(job, model):
