@@ -23,3 +23,28 @@ def only(*names):
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     return functools.partial(sdpa_kernel, [getattr(SDPBackend, name) for name in names])
+
+
+@contextlib.contextmanager
+def heard():
+    """Within the block the set fills with "KERNEL", or "KERNEL with a mask", of each attention that the model leaves to torch to compute.
+
+    The kernel is the one that torch names for these inputs, asked just before. A model that computes its attention by itself leaves the set empty.
+    """
+    import torch
+
+    functional, found = torch.nn.functional, set()
+    attention = functional.scaled_dot_product_attention
+    names = {int(getattr(torch.nn.attention.SDPBackend, name)): name for name in known()}
+
+    def listening(*arguments, **named):
+        number = int(torch._fused_sdp_choice(*arguments, **named))
+        masked = named.get("attn_mask", arguments[3] if len(arguments) > 3 else None) is not None
+        found.add(names.get(number, str(number)) + (" with a mask" if masked else ""))
+        return attention(*arguments, **named)
+
+    functional.scaled_dot_product_attention = listening
+    try:
+        yield found
+    finally:
+        functional.scaled_dot_product_attention = attention

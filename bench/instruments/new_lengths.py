@@ -3,9 +3,12 @@
 cuDNN plans an attention for one shape, so each new length of the cache may cost the host a plan. The program makes LENGTHS tokens one after another
 over a cache of the job's prompts, takes them out again and makes them once more, over the same lengths. It does so with the attention kernel that
 torch chooses, with cuDNN's alone, and with all but cuDNN's; without padding, and with a mask that hides the first token of every other row. Each of
-these has lengths of its own, because the cache grows from one to the next. It writes the ms of each token, as JSON, anew after each kernel.
+these has lengths of its own, because the cache grows from one to the next, and begins with BEFORE tokens without a time, for what only a first call
+costs. Each of ROUNDS rounds begins with another one, so that none is always first. It writes the ms of each token, and which kernels torch took, as
+JSON, anew after each.
 """
 
+import statistics
 import sys
 import time
 
@@ -15,9 +18,12 @@ from bench.job import read_job, to_json, write_whole
 from bench.measuring import measure
 from bench.models import prompts
 
-LENGTHS = 16
+BEFORE, LENGTHS, ROUNDS = 4, 16, 3
 
 MASKS = ("unmasked", "masked")
+
+#: Of a prompt whose job names no length: about as long as the longest texts of a workload, whose rows have paddings.
+TOKENS = 192
 
 
 def choices():
@@ -69,32 +75,51 @@ class Growing:
 
 
 def compare(growing, masked):
-    """{first_length, new_ms, seen_ms}: LENGTHS tokens over new lengths, and once more over the same; the first length is that of the first token's cache."""
+    """{kernels, first_length, new_ms, seen_ms, extra_ms} of one round.
+
+    `kernels` are those of the tokens before, see `attention_kernels.heard`; the first length is that of the first timed token's cache; `extra_ms` is
+    the median of `new_ms`, over lengths seen for the first time, less that of `seen_ms`, over the same lengths.
+    """
+    with attention_kernels.heard() as kernels:
+        for _ in range(BEFORE):
+            growing.add(masked)
     state = growing.state()
     new_ms = [growing.add(masked) for _ in range(LENGTHS)]
     growing.back_to(state)
-    return {"first_length": growing.tokens, "new_ms": new_ms, "seen_ms": [growing.add(masked) for _ in range(LENGTHS)]}
+    first_length = growing.tokens
+    seen_ms = [growing.add(masked) for _ in range(LENGTHS)]
+    extra_ms = statistics.median(new_ms) - statistics.median(seen_ms)
+    return {"kernels": sorted(kernels), "first_length": first_length, "new_ms": new_ms, "seen_ms": seen_ms, "extra_ms": extra_ms}
+
+
+def in_turn(choice_names):
+    """The (name of a choice, name of a mask) of each round, in its order: a round begins one choice later than the one before."""
+    for number in range(ROUNDS):
+        start = number % len(choice_names)
+        yield [(kernels, name) for kernels in choice_names[start:] + choice_names[:start] for name in MASKS]
 
 
 def examine(model, input_ids, synchronize, tell=lambda answers: None):
-    """{kernels: {"unmasked" and "masked": what `compare` answers, or {"reason"} where the kernels cannot compute it}}; `tell` hears each."""
+    """{choice: {"unmasked" and "masked": [what `compare` answers, a round each], or {"reason"} where the kernels cannot compute it}}; `tell` hears each."""
     import torch
 
-    answers = {}
+    contexts = choices()
+    answers = {kernels: {name: [] for name in MASKS} for kernels in contexts}
     with torch.no_grad():
         growing = Growing(model, input_ids, synchronize)
-        for kernels, context in choices().items():
-            answers[kernels] = {}
-            for name in MASKS:
+        for turns in in_turn(list(contexts)):
+            for kernels, name in turns:
+                if isinstance(answers[kernels][name], dict):
+                    continue
                 state = growing.state()
                 try:
-                    with context():
-                        answers[kernels][name] = compare(growing, name == "masked")
+                    with contexts[kernels]():
+                        answers[kernels][name].append(compare(growing, name == "masked"))
                 except RuntimeError as error:
                     answers[kernels][name] = {"reason": str(error)[:300]}
                     growing.back_to(state)
-            print(kernels, answers[kernels], flush=True)
-            tell(answers)
+                print(kernels, name, answers[kernels][name], flush=True)
+                tell(answers)
     return answers
 
 
@@ -105,7 +130,8 @@ def main(job_path, out):
     import transformers
 
     loaded = backends.find(job.backend).load(job)
-    input_ids = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device)
+    prompt = dict(job.prompt, tokens=job.prompt.get("tokens") or TOKENS)
+    input_ids = prompts.token_ids(prompt, job.model["path"]).to(loaded.device)
     told = {"shape": list(input_ids.shape), "torch": torch.__version__, "transformers": transformers.__version__}
     examine(loaded.model, input_ids, measure.synchronizer(job), lambda answers: write_whole(out, to_json({**told, "kernels": answers})))
 

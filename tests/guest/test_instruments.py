@@ -238,13 +238,13 @@ def test_equal_calls_of_a_job_are_written_with_its_prompt_and_the_libraries(gues
     assert {name: (call["calls"], call["differing_calls"]) for name, call in told["kernels"]["MATH"].items()} == {"prompt": (4, 0), "token": (10, 0)}
 
 
-#: What `new_lengths` says of a tiny model whose second layer fails where `fails`; `heard` is [tokens, tokens behind the mask, length with the call] of each
-#: call, `lengths` are those of the cache after each call.
+#: What `new_lengths` says of a tiny model whose second layer fails where `fails`, with one token before three lengths, in `rounds` rounds; `heard` is
+#: [tokens, tokens behind the mask, length with the call] of each call, `lengths` are those of the cache after each call.
 NEW_LENGTHS = """import json, torch, transformers
 from bench.instruments import new_lengths
 from bench.models import pretrained
 model = transformers.AutoModelForCausalLM.from_pretrained({path!r}).eval()
-new_lengths.LENGTHS = 3
+new_lengths.BEFORE, new_lengths.LENGTHS, new_lengths.ROUNDS = 1, 3, {rounds}
 heard, body, forward = [], model.base_model, model.base_model.forward
 def listening(input_ids, attention_mask, **named):
     heard.append([input_ids.shape[1], int((attention_mask == 0).sum()), attention_mask.shape[1]])
@@ -262,41 +262,49 @@ print(json.dumps([answers, heard, lengths]))"""
 
 
 def test_each_length_of_a_cache_is_timed_new_and_seen_and_no_two_choices_share_one(either, checkpoints):
-    answers, heard, lengths = either.code(NEW_LENGTHS.format(path=str(checkpoints["gptj"]), fails="False"))
+    answers, heard, lengths = either.code(NEW_LENGTHS.format(path=str(checkpoints["gptj"]), rounds=2, fails="False"))
     assert heard.pop(0) == [8, 0, 8]
-    choices = [(kernels, name) for kernels in answers for name in ("unmasked", "masked")]
     assert {"chosen"} <= set(answers) <= {"chosen", "cudnn", "without_cudnn"}
-    first_length = 8
-    for kernels, name in choices:
-        told = answers[kernels][name]
-        if "reason" in told:
-            assert kernels == "cudnn", "no CPU has this kernel"
-            heard.pop(0)
-            continue
-        assert told["first_length"] == first_length and len(told["new_ms"]) == len(told["seen_ms"]) == 3
-        assert min(told["new_ms"] + told["seen_ms"]) > 0
-        of_choice, heard = heard[:6], heard[6:]
-        assert of_choice == [[1, 2 * (name == "masked"), first_length + 1 + added] for added in (0, 1, 2)] * 2
-        first_length += 3
+    length, grown, reasons, names = 8, [8], set(), list(answers)
+    for number, order in enumerate((names, names[1:] + names[:1])):
+        for kernels, name in [(kernels, name) for kernels in order for name in ("unmasked", "masked")]:
+            told = answers[kernels][name]
+            if "reason" in told:
+                assert kernels == "cudnn", "no CPU has this kernel"
+                if (kernels, name) not in reasons:
+                    heard.pop(0)
+                reasons.add((kernels, name))
+                continue
+            of_round = told[number]
+            assert len(told) == 2 and of_round["first_length"] == length + 1 and len(of_round["new_ms"]) == len(of_round["seen_ms"]) == 3
+            assert of_round["extra_ms"] == sorted(of_round["new_ms"])[1] - sorted(of_round["seen_ms"])[1] and min(of_round["seen_ms"]) > 0
+            of_choice, heard = heard[:7], heard[7:]
+            expected = [length + 1, *[length + 2, length + 3, length + 4] * 2]
+            assert of_choice == [[1, 2 * (name == "masked"), with_call] for with_call in expected]
+            grown, length = grown + expected, length + 4
     assert not heard
     if lengths[0] is not None:
-        assert lengths == [8, *(length for first in range(9, first_length, 3) for length in [first, first + 1, first + 2] * 2)]
+        assert lengths == grown
 
 
-def test_a_choice_of_kernels_that_fails_has_a_reason_and_leaves_no_token_in_the_cache(guest, checkpoints):
-    second_masked_token = "heard[-1][1:] == [2, 13]"
-    answers, _, lengths = guest.code(NEW_LENGTHS.format(path=str(checkpoints["gptj"]), fails=second_masked_token))
-    assert answers["chosen"]["masked"] == {"reason": "no kernel " * 30}
-    assert answers["cudnn"]["unmasked"]["first_length"] == 11 and lengths[7:12] == [12, 12, 13, 14, 12]
+def test_new_lengths_in_a_choice_of_kernels_that_fails_have_a_reason_and_leave_no_token_in_the_cache(guest, checkpoints):
+    second_masked_token = "heard[-1][1:] == [2, 14]"
+    answers, _, lengths = guest.code(NEW_LENGTHS.format(path=str(checkpoints["gptj"]), rounds=3, fails=second_masked_token))
+    assert answers["chosen"]["masked"] == {"reason": "no kernel " * 30}, "in a later round it is not tried again"
+    assert lengths[7:11] == [12, 13, 13, 14] or lengths[7:10] == [12, 13, 13], lengths
+    assert answers["cudnn"]["unmasked"][0]["first_length"] == 13
 
 
-def test_new_lengths_of_a_job_are_written_with_its_prompt_and_the_libraries(guest, tmp_path, checkpoints):
+def test_new_lengths_of_a_job_are_written_with_its_prompt_the_kernels_and_the_libraries(guest, tmp_path, checkpoints):
     job, out = tmp_path / "job.json", tmp_path / "out.json"
-    job.write_text(to_json(tiny_job("llama", checkpoints["llama"], prompt={"text": "the quick brown fox", "tokens": 32, "batch_size": 2})))
+    job.write_text(to_json(tiny_job("llama", checkpoints["llama"], prompt={"text": "the quick brown fox", "batch_size": 2})))
     done = guest.command("-m", "bench.instruments.new_lengths", str(job), str(out))
     assert done.returncode == 0, done.stderr
     told = json.loads(out.read_text())
-    assert told["shape"] == [2, 32] and {"torch", "transformers"} < set(told)
+    assert told["shape"] == [2, 192], "this job names no length"
+    assert {"torch", "transformers"} < set(told)
     without = told["kernels"]["without_cudnn"]
-    assert [without[name]["first_length"] for name in ("unmasked", "masked")] == [64, 80], "two times sixteen tokens of torch's own choice lie before"
-    assert len(without["masked"]["new_ms"]) == 16
+    assert [len(without[name]) for name in ("unmasked", "masked")] == [3, 3] and len(without["masked"][0]["new_ms"]) == 16
+    kernels = {name: [kernels for of_round in without[name] for kernels in of_round["kernels"]] for name in without}
+    assert kernels["masked"] and all(kernel.endswith(" with a mask") for kernel in kernels["masked"])
+    assert kernels["unmasked"] and not any(kernel.endswith(" with a mask") for kernel in kernels["unmasked"]), "transformers drops a mask that hides nothing"
