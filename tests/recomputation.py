@@ -288,7 +288,7 @@ def of_tables(reports: Reports, page: Path) -> Iterator[Compared]:
     """ms/token over batch sizes, the further token, the cache of a step, and tokens/s of a setting's page."""
     for heads, rows in tables(page):
         for cells in rows:
-            name = re.sub(r"<[^>]*>| †|\*", "", cells[0]).strip()
+            name = re.sub(r"<[^>]*>| †|, \*\*output FAILED\*\*|\*", "", cells[0]).strip()
             if heads[0] == "ms/token in batches of" and name.endswith((", measured", ", corrected")):
                 yield from _ms_per_token(reports, page, name, dict(zip(heads, cells, strict=True)))
             elif "tokens/s" in heads or "wanted tokens/s" in heads:

@@ -73,6 +73,11 @@ def case(row: Row) -> str:
     return row.name + (f" {MARK}" if row.differences else "")
 
 
+def judged_case(row: Row) -> Markdown:
+    """The case, and that its output failed its check: for tables without a column that tells it, whose numbers a reader would else compare."""
+    return Markdown("{}, **output FAILED**" if row.check and not row.output_is_right else "{}").format(case(row))
+
+
 def on(row: Row) -> str:
     """ "deepspeed b8 on 2 GPUs": how lists name a row."""
     return f"{row.name} on {counted(row.count, _device(row.record.job.device))}"

@@ -10,7 +10,7 @@ from bench.models import weights
 from scripts import articles
 from scripts.errors import UsageError
 from scripts.report import document
-from scripts.report.views import energy, limits, same_work, token_times
+from scripts.report.views import around, energy, limits, same_work, token_times
 from scripts.surroundings import Surroundings
 from scripts.verdicts import limits as distances
 from scripts.verdicts import row_groups
@@ -370,6 +370,19 @@ def test_times_between_tokens_of_all_runs_of_a_row_are_one_distribution():
     runs[1].host["conditions"] = {"marks": ["hot"], "disturbed": ["hot"]}
     (undisturbed,) = cells_of(token_times.section(group_of(*runs), None), "transformers")
     assert undisturbed["calls"] == "1" and undisturbed["between tokens, ms: median / p95 / p99"] == "10.0 / 10.0 / 10.0"
+
+
+def test_times_between_tokens_and_joules_of_a_wrong_output_say_that_it_failed():
+    run = synthetic.probed(float16(record(job("deepspeed", 2, **CONTROLLED), (300.0, 1280.0), spread=0)), joules=1280.0)
+    run.guest.figures["token_times"] = {"new_tokens": 3, "first_ms": [20.0], "between_ms": [[10.0, 10.0]]}
+
+    def cases():
+        sections = (view.section(group_of(run), None) for view in (energy, token_times, around))
+        return [{line["case"] for line in cells_of(section, "deepspeed")} for section in sections]
+
+    assert cases() == [{"deepspeed"}] * 3
+    run.guest.check = synthetic.check(0.2, passed=False)
+    assert cases() == [{"deepspeed, **output FAILED**"}] * 3
 
 
 def test_joules_a_token_stand_beside_idle_power_and_the_sampled_power():

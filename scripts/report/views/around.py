@@ -31,7 +31,7 @@ def gpu_letters(group: Group) -> dict[str, str]:
 def columns(group: Group) -> list[Column[Row]]:
     letters = gpu_letters(group)
     return [
-        Column("case", cells.case, words=True),
+        Column("case", cells.judged_case, words=True),
         Column(cells.devices(group), lambda row: row.count),
         Column("which GPUs", lambda row: which_gpus(row, letters), when=bool(letters)),
         Column("load, s", lambda row: cells.decimal(row.load_s, 1)),

@@ -92,7 +92,7 @@ def section(group: Group, article: Article | None) -> Markdown:
     rows = [one for row in of_tokens for one in spent(row) if group.key.device == "cuda" and (one.gpus or price)]
     told = any(one.gpus for one in rows)
     columns = [
-        Column[Spent]("case", lambda one: cells.case(one.row), words=True),
+        Column[Spent]("case", lambda one: cells.judged_case(one.row), words=True),
         Column[Spent](cells.devices(group), lambda one: one.row.count),
         Column[Spent]("new tokens", lambda one: one.new_tokens),
         Column[Spent]("J a token", lambda one: ", ".join(one.codes) or cells.significant(one.per_token()), when=told),

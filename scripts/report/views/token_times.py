@@ -50,7 +50,7 @@ def percentiles(samples: Sequence[float]) -> str:
 def section(group: Group, article: Article | None) -> Markdown:
     rows = [one for row in group.rows if row.status == "ok" and (one := stamped(row))]
     columns = [
-        Column[Stamped]("case", lambda one: cells.case(one.row), words=True),
+        Column[Stamped]("case", lambda one: cells.judged_case(one.row), words=True),
         Column[Stamped](cells.devices(group), lambda one: one.row.count),
         Column[Stamped]("new tokens", lambda one: one.new_tokens),
         Column[Stamped]("calls", lambda one: len(one.first_ms)),
