@@ -1,6 +1,8 @@
 """Requests that arrive over time, by a simulated clock and a simulated engine: who is answered when, and what each latency is."""
 
 import itertools
+import json
+import random
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +14,9 @@ from bench.backends import vllm as backend
 from bench.forms import arrivals, engine_queue, kept_answers, workload
 from bench.job import Job
 from bench.measuring.answers_file import Outputs
+from bench.models import texts
 from scripts import articles
+from scripts.paths import ROOT
 from tests.samples import a_job
 
 STEP_S = 1.0
@@ -275,3 +279,38 @@ def test_time_left_of_a_run_that_goes_on_counts_its_own_items_alone(monkeypatch,
 @pytest.mark.parametrize("options", [{"arrivals_per_s": 4}, {}])
 def test_nothing_is_left_after_a_first_batch_of_all_items(monkeypatch, options):
     assert times_left(monkeypatch, [(400, 20.0)], options) == [(400, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("run", "sizes", "ms_a_step"),
+    [
+        ("serving-static-1.controlled.b64.current.random-full.cuda1.nvidia-h200.f980d636d135-01", [1, 5, 12, 35, 18, 29], [86, 91, 99, 80, 93, 105]),
+        (
+            "serving-static.controlled.b64.current.random-full.cuda1.nvidia-h200.8635440feb13-01",
+            [1, 22, 64, 64, 61, 64, 64, 44, 16],
+            [73, 96, 35, 38, 91, 43, 36, 90, 115],
+        ),
+    ],
+)
+def test_the_sizes_of_committed_static_batches_follow_from_arrivals_and_times(run: str, sizes: list[int], ms_a_step: list[int]) -> None:
+    folder = ROOT / f"reports/runs/batch-generate.{run}"
+    told, result = (json.loads((folder / name).read_text(encoding="utf-8")) for name in ("job.json", "result.json"))
+    job = SimpleNamespace(options=told["options"])
+    arrive_s, ended_s, of_batches = arrivals.times_s(job), 0.0, []
+    for ms in result["guest"]["measurements"][0]["timed_ms"]:
+        first = sum(size for size, _, _ in of_batches)
+        began_s = max(ended_s, arrive_s[first])  # a call has the wait for its first item in it
+        ended_s += ms / 1000
+        size = sum(at_s <= began_s for at_s in arrive_s[first : first + told["prompt"]["batch_size"]])
+        steps = max(new_tokens_of(job, number) for number in range(first, first + size))
+        of_batches.append((size, steps, (ended_s - began_s) * 1000 / steps))
+    assert [size for size, _, _ in of_batches] == sizes and [round(ms) for _, _, ms in of_batches] == ms_a_step
+    workload_of_run = result["guest"]["figures"]["workload"]
+    assert (sum(sizes), sum(size * steps for size, steps, _ in of_batches)) == (workload_of_run["items"], workload_of_run["decode_rows"])
+
+
+def new_tokens_of(job: Any, number: int) -> int:
+    """As `workload` of bench/models/texts.py draws them."""
+    draw = random.Random(f"{job.options['seed']}:{number}")
+    _, new_tokens = (texts.length(draw, job.options[of]) for of in ("prompt_tokens", "answer_tokens"))
+    return new_tokens
