@@ -291,7 +291,7 @@ def test_new_lengths_in_a_choice_of_kernels_that_fails_have_a_reason_and_leave_n
     second_masked_token = "heard[-1][1:] == [2, 14]"
     answers, _, lengths = guest.code(NEW_LENGTHS.format(path=str(checkpoints["gptj"]), rounds=3, fails=second_masked_token))
     assert answers["chosen"]["masked"] == {"reason": "no kernel " * 30}, "in a later round it is not tried again"
-    assert lengths[7:11] == [12, 13, 13, 14] or lengths[7:10] == [12, 13, 13], lengths
+    assert lengths[7:11] == [12, 13, 13, 14]
     assert answers["cudnn"]["unmasked"][0]["first_length"] == 13
 
 
