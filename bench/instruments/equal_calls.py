@@ -1,7 +1,8 @@
 """python -m bench.instruments.equal_calls JOB OUT: do equal calls of plain transformers give equal numbers, and where does the first difference begin?
 
 The program makes two calls with the job's prompt, each CALLS times: one reads the whole prompt, the other reads one more token over a cache of the prompt.
-It compares each layer's output, and what the last layer's norm makes of the last token, with those of the first call, bit by bit. It does so with the
+It compares each layer's output, and what the last layer's norm makes of the last token, with those of the first call, bit by bit. It also
+counts how many different outputs behind the last norm the calls gave, so that one odd first call is told from calls that all differ. It does so with the
 attention kernel that torch chooses, and with each of torch's kernels alone. The rows of the batch have the same prompt, so it compares the rows of a call
 as well. It writes what `compare` answers for each kernel and call, as JSON, anew after each kernel.
 """
@@ -36,18 +37,35 @@ def first_difference(ones, others):
     return next((index for index, (one, other) in enumerate(zip(ones, others)) if not torch.equal(one, other)), None)
 
 
+def different(tensors):
+    """How many of the tensors are different from all before them."""
+    import torch
+
+    kept = []
+    for tensor in tensors:
+        if not any(torch.equal(tensor, other) for other in kept):
+            kept.append(tensor)
+    return len(kept)
+
+
 def compare(model, call, calls):
-    """{calls, differing_calls, first_layer, differing_rows, first_layer_of_rows}: calls against the first one, rows of the first call against its first row.
+    """{calls, differing_calls, different_outputs, first_layer, differing_rows, first_layer_of_rows}: calls against the first one, the outputs behind the
+    last norm of all calls, rows of the first call against its first row.
 
     A first layer is the smallest that `first_difference` gives, None without a difference.
     """
     first = outputs(model, call)
-    of_calls = [first_difference(first, outputs(model, call)) for _ in range(calls - 1)]
+    of_calls, last = [], [first[-1]]
+    for _ in range(calls - 1):
+        again = outputs(model, call)
+        of_calls.append(first_difference(first, again))
+        last.append(again[-1])
     of_rows = [first_difference([part[0] for part in first], [part[row] for part in first]) for row in range(1, len(first[-1]))]
     other_calls, other_rows = ([layer for layer in found if layer is not None] for found in (of_calls, of_rows))
     return {
         "calls": calls,
         "differing_calls": len(other_calls),
+        "different_outputs": different(last),
         "first_layer": min(other_calls, default=None),
         "differing_rows": len(other_rows),
         "first_layer_of_rows": min(other_rows, default=None),

@@ -190,20 +190,23 @@ print(json.dumps([answers["chosen"], sorted(answers), heard, len(layers), left])
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ("pass", (0, None, 0, None)),
-        ("hidden += turn * (part is layers[1])", (1, 1, 0, None)),
-        ("hidden += turn % 2 * (part is layers[0]) + turn * (part is layers[1])", (1, 0, 0, None)),
-        ("hidden[:, -1] += turn * (part is norm)", (1, "the norm", 0, None)),
-        ("hidden[2] += part is layers[1]", (0, None, 1, 1)),
-        ("hidden[1] += part is layers[1]; hidden[2] += part is layers[0]", (0, None, 2, 0)),
+        ("pass", ("one", None, 0, None)),
+        ("hidden += turn * (part is layers[1])", ("each its own", 1, 0, None)),
+        ("hidden += turn % 2 * (part is layers[0]) + turn * (part is layers[1])", ("each its own", 0, 0, None)),
+        ("hidden += 7 * (turn in (1, 5)) * (part is layers[1])", ("an odd first one", 1, 0, None)),
+        ("hidden[:, -1] += turn * (part is norm)", ("each its own", "the norm", 0, None)),
+        ("hidden[2] += part is layers[1]", ("one", None, 1, 1)),
+        ("hidden[1] += part is layers[1]; hidden[2] += part is layers[0]", ("one", None, 2, 0)),
     ],
 )
 def test_calls_and_rows_that_differ_are_found_with_their_first_layer(either, checkpoints, change, expected):
     told, kernels, heard, layers, hooks_left = either.code(EQUAL_CALLS.format(path=str(checkpoints["gptj"]), change=change))
-    all_differ, first_layer, rows, first_layer_of_rows = expected
+    outputs, first_layer, rows, first_layer_of_rows = expected
     for name, calls in (("prompt", 4), ("token", 10)):
-        found = {"calls": calls, "differing_calls": all_differ * (calls - 1), "first_layer": layers if first_layer == "the norm" else first_layer}
-        assert told[name] == {**found, "differing_rows": rows, "first_layer_of_rows": first_layer_of_rows}
+        of_calls = {"calls": calls, "differing_calls": 0 if outputs == "one" else calls - 1}
+        of_calls["different_outputs"] = {"one": 1, "an odd first one": 2, "each its own": calls}[outputs]
+        of_calls["first_layer"] = layers if first_layer == "the norm" else first_layer
+        assert told[name] == {**of_calls, "differing_rows": rows, "first_layer_of_rows": first_layer_of_rows}
     assert {"chosen", "MATH"} <= set(kernels) and heard == [*range(1, len(kernels) + 1)] and hooks_left == 0
 
 
