@@ -5,3 +5,6 @@ __version__ = "0.1.0"
 
 #: What Ctrl-C is answered with, here because it may come before any module is imported.
 INTERRUPTED = "interrupted; what is stored stays, type the same command again"
+
+#: The same of another signal, with its name: SIGTERM of `kill`, `timeout` or a batch system, SIGHUP of a closed terminal.
+STOPPED = "stopped by {}; what is stored stays, type the same command again"

@@ -4,16 +4,20 @@ KitError            exit 1   something failed while it ran
 ├── UsageError      exit 2   a value that was typed is wrong
 └── PreflightError  exit 3   this machine cannot do what was asked
     └── NothingRuns          … nor any other case of the same command, so the command ends here
+KeyboardInterrupt   exit 130 Ctrl-C
+Stopped             exit 143 or 129, by SIGTERM or SIGHUP
 """
 
+import contextlib
 import errno
 import io
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from scripts import INTERRUPTED
+from scripts import INTERRUPTED, STOPPED
 
 
 class KitError(Exception):
@@ -34,6 +38,19 @@ class NothingRuns(PreflightError):
     pass
 
 
+class Stopped(SystemExit):
+    """A signal other than Ctrl-C stops the command. What only has to clean up need not know it from another exit."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.words = stopping_words(number)
+
+
+def stopping_words(number: int) -> str:
+    """What a command that a signal stops says of it."""
+    return INTERRUPTED if number == signal.SIGINT else STOPPED.format(signal.Signals(number).name)
+
+
 def shown(text: object) -> str:
     """A text as a terminal can show it: what an error quotes may be a name or a message of others, with characters that move the cursor."""
     return "".join(character if character.isprintable() or character == "\n" else "?" for character in str(text))
@@ -51,8 +68,11 @@ def run_command(command: Callable[[], int | None]) -> None:
     except KitError as error:
         _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
-        print(INTERRUPTED, file=sys.stderr)
+        _say(INTERRUPTED)
         sys.exit(130)
+    except Stopped as stopped:
+        _say(stopped.words)
+        raise
     except BrokenPipeError:  # a reader such as `head` has enough; Python flushes once more at its end
         if sys.stdout:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -62,6 +82,12 @@ def run_command(command: Callable[[], int | None]) -> None:
         if not refusal:
             raise
         _fail(*refusal)
+
+
+def _say(line: str) -> None:
+    """Print a line where there is still a terminal: a closed one also sends SIGHUP."""
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 def _fail(message: str, exit_code: int) -> NoReturn:

@@ -70,7 +70,7 @@ def refuse_unread(typed: list[str], name: str, verb: click.Command) -> None:
 def command_line() -> None:
     """Rebuild the software of articles on LLM inference, rerun their benchmarks, report what holds.
 
-    Exit codes: 0 done, 1 a job or a step failed, 2 wrong value, 3 impossible on this machine, 130 interrupted.
+    Exit codes: 0 done, 1 a job or a step failed, 2 wrong value, 3 impossible on this machine, 130 interrupted, 143 and 129 stopped by SIGTERM and SIGHUP.
     """
 
 
@@ -126,5 +126,6 @@ def main() -> None:
         with locks.shared(clean.IN_USE):
             run_command(lambda: told(sys.argv[1:], typed))
     finally:
-        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C would show a traceback of the interpreter's own end
+        for number in signals.STOPPING:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)  # a second one would show a traceback of the interpreter's own end

@@ -4,15 +4,22 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from scripts import INTERRUPTED
+from scripts.errors import Stopped, stopping_words
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 #: After so long a signal is sent again that came where no exception leads out.
 AGAIN_S = 0.01
+
+#: `timeout` and make send SIGTERM to a command and to its group, of which it is one: the same signal within so long of the first is no second wish to stop it.
+ONE_WISH_S = 1.0
+
+#: {number of a signal that stopped the command: when, in monotonic seconds}
+_stopped_at: dict[int, float] = {}
 
 
 @contextlib.contextmanager
@@ -32,22 +39,25 @@ def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[No
             signal.signal(number, before[number])
 
 
-def _end(*_: object) -> None:
-    os.write(2, f"{INTERRUPTED}\n".encode())
-    os._exit(130)
+def _end(number: int, frame: FrameType | None) -> None:
+    with contextlib.suppress(OSError):  # the terminal may be closed
+        os.write(2, f"{stopping_words(number)}\n".encode())
+    os._exit(128 + number)
 
 
 def importing() -> None:
-    """Ctrl-C ends the process at once, until `imported`: nothing is there to be released, and in an import Python drops some exceptions, or makes others of
-    them. An ignored signal stays ignored."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _end)
+    """A stopping signal ends the process at once, until `imported`: nothing is there to be released, and in an import Python drops some exceptions, or makes
+    others of them. An ignored signal stays ignored."""
+    for number in STOPPING:
+        if signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL):
+            signal.signal(number, _end)
 
 
 def imported() -> None:
-    """Ctrl-C is an exception again: from now on there are things to release."""
-    if signal.getsignal(signal.SIGINT) is _end:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """A stopping signal is an exception: from now on there are things to release."""
+    for number in STOPPING:
+        if signal.getsignal(number) is _end:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else _stop)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
@@ -56,7 +66,11 @@ def _stop(number: int, frame: FrameType | None) -> None:
         return
     if number == signal.SIGINT:
         raise KeyboardInterrupt
-    raise SystemExit(128 + number)
+    now = time.monotonic()
+    if now - _stopped_at.get(number, -ONE_WISH_S) < ONE_WISH_S:
+        return  # the command cleans up already
+    _stopped_at[number] = now
+    raise Stopped(number)
 
 
 def _would_be_dropped(frame: FrameType | None) -> bool:
@@ -71,6 +85,7 @@ def _would_be_dropped(frame: FrameType | None) -> bool:
 @contextlib.contextmanager
 def raised() -> Iterator[None]:
     """Within the block a stopping signal is an exception, so that `finally` runs; exit codes 130, 143 and 129."""
+    _stopped_at.clear()
     with _handled_by(_stop):
         yield
 
