@@ -32,7 +32,7 @@ def of(slug: str, asked: Options) -> int:
     cases = articles.find(asked.article or "inference-tools").cases
     of_article = [case.name for case in cases]
     example = nearest(",".join(asked.cases), of_article)
-    refuse_more_than_one_call(asked, "instrument", f"bench-all CASES={','.join(asked.cases) or example}", f"instrument-{slug}", "examines")
+    refuse_more_than_one_call(dataclasses.replace(asked, cases=asked.cases or (example,)), "instrument", "bench-all", f"instrument-{slug}", "examines")
     if asked.force:
         raise UsageError("FORCE is 1 with instrument, which examines anew each time; leave FORCE out")
     if asked.timed_runs:

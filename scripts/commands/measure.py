@@ -21,7 +21,7 @@ from scripts.models import store
 from scripts.names import nearest
 from scripts.run import engines, outcome, outlook, plan, rounds, runner, several
 from scripts.run.engines import host, nsight
-from scripts.run.options import OPTION_NAMES, UNUSED, Options
+from scripts.run.options import OF_SLURM, OPTION_NAMES, UNUSED, Options, typed_with_make
 from scripts.run.slurm import follow, site
 
 PROFILER = option("PROFILER", values.choice("torch", "nsys"), "what watches the call", "torch")
@@ -226,14 +226,21 @@ def _one_after_another(planned: list[runner.Planned], asked: Options) -> int:
     return max((outcome.exit_code(record.status) for record in records), default=0)
 
 
+#: What a verb refuses that looks at one call of a case: fields of Options.
+OF_SEVERAL_CALLS = ("plan", "jobs", "claims", "items", "repeats", "scheduler", *OF_SLURM)
+
+
 def refuse_more_than_one_call(asked: Options, verb: str, planning: str, here: str, does: str) -> None:
-    """Raise UsageError for what a verb would ignore that looks at one call of a case; `planning` and `here` are targets that the error shows."""
+    """Raise UsageError for what a verb would ignore that looks at one call of a case; `planning` and `here` are targets that the error shows, with what
+    else was typed."""
+    again = f"make {here}{typed_with_make(asked, OF_SEVERAL_CALLS)}"
     if asked.plan:
-        raise UsageError(f"PLAN is 1 with {verb}, allowed are bench and article; try make {planning} PLAN=1")
+        of_rows = f"make {planning}{typed_with_make(asked, ('profiler', *OF_SEVERAL_CALLS))} PLAN=1"
+        raise UsageError(f"PLAN is 1 with {verb}, allowed are bench and article; try {again}, which starts, or {of_rows}")
     if asked.jobs > 1:
         raise UsageError(f"JOBS is {asked.jobs} with {verb}, allowed are bench and article; leave JOBS out")
     if asked.scheduler == "slurm":
-        raise UsageError(f"SCHEDULER is slurm with {verb}, allowed are bench and article; try salloc, and make {here} within it")
+        raise UsageError(f"SCHEDULER is slurm with {verb}, allowed are bench and article; try salloc, and {again} within it")
     if asked.claims:
         raise UsageError(f"CLAIMS is {','.join(asked.claims)!r} with {verb}, which {does} one call of each case; try CASES in its place")
     if asked.items:
@@ -248,8 +255,9 @@ def refuse_more_than_one_call(asked: Options, verb: str, planning: str, here: st
 @measuring
 def profile(backend: str, asked: Options) -> int:
     """Profile one call of each case of a backend."""
+    plan.refuse_unknown_backends([backend], "profile")
     refuse_more_than_one_call(asked, "profile", f"bench-{backend}", f"profile-{backend}", "profiles")
-    planned = plan.plan([backend], asked, every=False)
+    planned = plan.plan([backend], asked, every=False, verb="profile")
     sizes = asked.batch_sizes or [None]
     profiled = [dataclasses.replace(case, profiler=asked.profiler, batch_size=size) for case in planned for size in sizes]
     worst = max((_profile(case, asked) for case in profiled), default=0)

@@ -201,14 +201,14 @@ def driver() -> dict[str, str] | None:
 
 
 @contextlib.contextmanager
-def select(count: int | None = None, ids: Sequence[int] | None = None, allow_busy: bool = False) -> Iterator[list[Gpu]]:
+def select(count: int | None = None, ids: Sequence[int] | None = None, allow_busy: bool = False, instead: str = "make demo") -> Iterator[list[Gpu]]:
     """Hold `count` free GPUs, or exactly those of `ids`, until the end of the block.
 
     A GPU is free where no other run of the kit holds it, whoever runs it, and no foreign process works on it; `allow_busy` skips the second condition.
-    Raises PreflightError, which names the value, the GPUs of this machine, and the next command.
+    Raises PreflightError, which names the value, the GPUs of this machine, and the next command: `instead` on a machine without any.
     """
     typed = f"GPU_IDS={','.join(map(str, ids))}" if ids else f"GPUS={count}"
-    candidates = _candidates(typed, count, ids)
+    candidates = _candidates(typed, count, ids, instead)
     needed = len(ids) if ids else count or 1
     with contextlib.ExitStack() as held:
         chosen: list[Gpu] = []
@@ -227,12 +227,13 @@ def select(count: int | None = None, ids: Sequence[int] | None = None, allow_bus
         yield chosen
 
 
-def _candidates(typed: str, count: int | None, ids: Sequence[int] | None) -> list[Gpu]:
+def _candidates(typed: str, count: int | None, ids: Sequence[int] | None, instead: str) -> list[Gpu]:
     """The GPUs to try in turn; `typed` is what the user typed, for the messages."""
     present = list_gpus()
     if not present:
         raise NothingRuns(
-            f"{typed}: this machine shows no NVIDIA GPU; install its driver, so that `nvidia-smi` lists the GPU, or type make demo, for tiny models on the CPU"
+            f"{typed}: this machine shows no NVIDIA GPU; install its driver, so that `nvidia-smi` lists the GPU"
+            + (f", or type {instead}, for tiny models on the CPU" if instead else "")
         )
     ours = given()
     if not ours:

@@ -49,7 +49,7 @@ def examine(name: str, planned: Planned, options: Options) -> Path:
     """
     asked_at, title = time.monotonic(), f"{name} on {planned.title}"
     folder = options.runs.parent / "instruments"
-    with runner.gpus_of(planned, options) as chosen, temporary_folders.made(temporary_folders.OF_INSTRUMENTS) as around:
+    with runner.gpus_of(planned, options, examined=True) as chosen, temporary_folders.made(temporary_folders.OF_INSTRUMENTS) as around:
         image = planned.image
         job, prefix = runner.question(planned, options, host_facts.devices(chosen))
         _refuse_without_model(job)

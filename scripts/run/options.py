@@ -1,7 +1,8 @@
 """What a user may choose for a measurement; scripts/commands/measure.py reads it from the command line."""
 
 import dataclasses
-from collections.abc import Collection
+import shlex
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,13 +121,21 @@ class Options:
 
 def arguments(asked: Options, left_out: Collection[str] = ()) -> list[str]:
     """The options that differ from their defaults, for a command of the kit elsewhere; `left_out` are names of fields."""
-    words = []
+    return [word for name, value in _chosen(asked, left_out) for word in (f"--{name.replace('_', '-')}", value)]
+
+
+def typed_with_make(asked: Options, left_out: Collection[str] = ()) -> str:
+    """The same as a person types it after a target of make, each variable behind a blank."""
+    return "".join(f" {name.upper()}={shlex.quote(value)}" for name, value in _chosen(asked, left_out))
+
+
+def _chosen(asked: Options, left_out: Collection[str]) -> Iterator[tuple[str, str]]:
+    """(the name of the command line, the value as text) of each option that differs from its default."""
     for field in dataclasses.fields(Options):
         value = getattr(asked, field.name)
         if field.name not in left_out and value != field.default:
             shown = ",".join(map(str, value)) if isinstance(value, tuple) else str(int(value)) if isinstance(value, bool) else str(value)
-            words += [f"--{OPTION_NAMES.get(field.name, field.name).replace('_', '-')}", shown]
-    return words
+            yield OPTION_NAMES.get(field.name, field.name), shown
 
 
 def variables() -> set[str]:

@@ -10,7 +10,7 @@ from scripts.articles import Article, Case, batch_sweep, references
 from scripts.errors import UsageError
 from scripts.names import nearest
 from scripts.run import claimed
-from scripts.run.options import Options
+from scripts.run.options import Options, typed_with_make
 from scripts.run.runner import Planned
 
 
@@ -64,19 +64,29 @@ def tell_kept_sizes(planned: Sequence[Planned], asked: Options) -> None:
         print(f"note: BATCH_SIZES={typed} leaves cases with a batch size of their own as they are: {', '.join(kept)}", file=sys.stderr)
 
 
-def plan(backends: list[str], asked: Options, every: bool) -> list[Planned]:
-    """The cases to run, backend after backend, those of a backend in the article's order, each in its variants. Raises UsageError where none is left."""
-    known = pins.load()
+def refuse_unknown_backends(backends: Sequence[str], verb: str = "bench") -> None:
+    """Raise UsageError for the first name that is no backend's; `verb` is that of the command which the error proposes."""
+    known = list(pins.load().backends)
     for backend in backends:
-        if backend not in known.backends:
-            raise UsageError(f"there is no backend {backend!r}, allowed are {', '.join(known.backends)}; try make bench-{nearest(backend, known.backends)}")
+        if backend not in known:
+            raise UsageError(f"there is no backend {backend!r}, allowed are {', '.join(known)}; try make {verb}-{nearest(backend, known)}")
+
+
+def plan(backends: list[str], asked: Options, every: bool, verb: str = "bench") -> list[Planned]:
+    """The cases to run, backend after backend, those of a backend in the article's order, each in its variants. Raises UsageError where none is left.
+
+    `verb` is that of the commands which an error proposes.
+    """
+    known = pins.load()
+    refuse_unknown_backends(backends, verb)
+    for backend in backends:
         references.check_module(backend)
     article = articles.find(asked.article or "inference-tools")
     for case in (case for backend in backends for case in article.cases_of(backend)):
         references.check_form(case, f"case {case.name}")  # one that stands in no article's file was not checked yet
     unknown = sorted(set(asked.cases) - {case.name for case in article.cases})
     if unknown:
-        raise UsageError(_no_case(unknown[0], backends, article))
+        raise UsageError(_no_case(unknown[0], backends, article, asked, verb))
     claimed.note_untested(article, asked)
 
     def chosen(backend: str) -> list[Case]:
@@ -92,18 +102,23 @@ def plan(backends: list[str], asked: Options, every: bool) -> list[Planned]:
         if claimed.in_variant(article, case, variant, asked)
     ]
     if not planned:
-        raise UsageError(_nothing_left(backends, article, asked, known))
+        raise UsageError(_nothing_left(backends, article, asked, known, verb))
     if asked.items and not any("items" in article.options_of(case.case, case.variant, asked.scale) for case in planned):
         raise UsageError(_no_workload(article, asked))
     return planned
 
 
-def _no_case(typed: str, backends: Sequence[str], article: Article) -> str:
+def _with_cases_of(backend: str, cases: tuple[str, ...], asked: Options, verb: str) -> str:
+    """The command that was typed, on these cases of a backend."""
+    return f"make {verb}-{backend}{typed_with_make(dataclasses.replace(asked, cases=cases))}"
+
+
+def _no_case(typed: str, backends: Sequence[str], article: Article, asked: Options, verb: str) -> str:
     """What an article has in place of a typed case, and which command measures the nearest one: one like it of these backends first."""
     own = sorted(article.cases, key=lambda case: case.backend not in backends)
     meant = nearest(typed, [case.name for case in own])
     (backend,) = {case.backend for case in article.cases if case.name == meant}
-    better = f"CASES={meant}" if backend in backends else f"make bench-{backend} CASES={meant}"
+    better = f"CASES={meant}" if backend in backends else _with_cases_of(backend, (meant,), asked, verb)
     return f"CASES names {typed!r}, {article.slug} has {', '.join(case.name for case in article.cases)}; try {better}"
 
 
@@ -115,7 +130,7 @@ def _no_workload(article: Article, asked: Options) -> str:
     return f"ITEMS is {asked.items}, which only the workloads of {article.slug} read: {', '.join(reading)}; try CASES={reading[0]}, or leave ITEMS out"
 
 
-def _nothing_left(backends: Sequence[str], article: Article, asked: Options, known: pins.Pins) -> str:
+def _nothing_left(backends: Sequence[str], article: Article, asked: Options, known: pins.Pins, verb: str) -> str:
     """Why no case of these backends fits CASES, VARIANT and STACK, and what fits."""
     chosen = {"CASES": ",".join(asked.cases), "CLAIMS": ",".join(asked.claims), "VARIANT": asked.variant or "", "STACK": asked.stack}
     typed = " ".join(f"{name}={value}" for name, value in chosen.items() if value and value != "article")
@@ -126,7 +141,7 @@ def _nothing_left(backends: Sequence[str], article: Article, asked: Options, kno
     fitting = [f"{case.name} (VARIANT {', '.join(article.variants_of(case))}; STACK {', '.join(stacks[case.name])})" for case in cases]
     of = backends[0] if len(backends) == 1 else article.slug
     elsewhere = next((case for case in article.cases if case.name in asked.cases and case.backend not in backends), None)
-    better = f"; try make bench-{elsewhere.backend} CASES={elsewhere.name}" if elsewhere else ""
+    better = f"; try {_with_cases_of(elsewhere.backend, (elsewhere.name,), asked, verb)}" if elsewhere else ""
     if asked.claims:
         better = f"; CLAIMS={','.join(asked.claims)} compares {', '.join(compared)}; try make article-{article.slug} CLAIMS={','.join(asked.claims)}"
     return f"no case of {of} fits {typed}; allowed are {'; '.join(fitting) or 'cases of other backends only'}{better}"

@@ -19,7 +19,7 @@ from scripts.models import article_models, hub, store
 from scripts.pins import Image
 from scripts.results import Record, marks
 from scripts.run import checkpoints, engines, host_facts, jobs, measurement, preflight, run_folders
-from scripts.run.engines import Engine
+from scripts.run.engines import Engine, demo_environments
 from scripts.run.options import Options
 
 
@@ -105,12 +105,14 @@ def question(planned: Planned, options: Options, seen: Mapping[str, Any]) -> tup
     return job, jobs.run_prefix(job, planned.image.pins_id, options.engine, seen)
 
 
-def gpus_of(planned: Planned, options: Options) -> contextlib.AbstractContextManager[list[gpus.Gpu]]:
-    """The GPUs that the case runs on, held for a `with` block; none on a CPU."""
+def gpus_of(planned: Planned, options: Options, examined: bool = False) -> contextlib.AbstractContextManager[list[gpus.Gpu]]:
+    """The GPUs that the case runs on, held for a `with` block; none on a CPU. `examined` by an instrument, or profiled: `make demo` does neither."""
     if options.device == "cpu":
         return contextlib.nullcontext([])
     count = None if options.gpu_ids else device_count(planned, options)
-    return gpus.select(count, options.gpu_ids, options.allow_busy)
+    of_this_case = examined or planned.profiler
+    instead = demo_environments.in_place_of_gpus(planned.case.backend) if of_this_case else "make demo"
+    return gpus.select(count, options.gpu_ids, options.allow_busy, instead)
 
 
 def _job(planned: Planned, options: Options) -> Job:

@@ -61,9 +61,24 @@ def test_make_alone_prints_every_target_with_what_it_does():
         (["instrument-layers"], ["CASES is ''", "allowed is one of transformers, layer-parallel"]),
         (["instrument-layers", "CASES=transformers,int8"], ["CASES is 'transformers,int8'", "allowed is one of"]),
         (["instrument-layers", "CASES=batch"], ["CASES names 'batch'", "inference-tools has transformers"]),
-        (["instrument-layers", "CASES=int8", "PLAN=1"], ["PLAN is 1 with instrument", "try make bench-all CASES=int8 PLAN=1"]),
+        (
+            ["instrument-layers", "CASES=int8", "PLAN=1"],
+            ["PLAN is 1 with instrument", "try make instrument-layers CASES=int8 ", "or make bench-all CASES=int8 "],
+        ),
         (["instrument-layers", "ARTICLE=batch-generate"], ["CASES is ''", "try CASES=pipeline"]),
-        (["instrument-layers", "ARTICLE=batch-generate", "PLAN=1"], ["try make bench-all CASES=pipeline PLAN=1"]),
+        (["instrument-layers", "ARTICLE=batch-generate", "PLAN=1"], ["try make instrument-layers ARTICLE=batch-generate CASES=pipeline "]),
+        (
+            ["profile-transformers", "ARTICLE=batch-generate", "CASES=single", "VARIANT=controlled", "PROFILER=nsys", "REPEATS=2", "PLAN=1"],
+            [
+                "try make profile-transformers ARTICLE=batch-generate VARIANT=controlled CASES=single PROFILER=nsys RUNS=",
+                "or make bench-transformers ARTICLE=batch-generate VARIANT=controlled CASES=single RUNS=",
+                " PLAN=1",
+            ],
+        ),
+        (["profile-deepspeed", "CASES=deepspeed", "SCHEDULER=slurm", "QOS=x"], ["try salloc, and make profile-deepspeed CASES=deepspeed RUNS="]),
+        (["profile-nope", "PLAN=1"], ["there is no backend 'nope'", "try make profile-"]),
+        (["profile-int8", "ARTICLE=inference-tools", "CASES=deepspeed"], ["try make profile-deepspeed ARTICLE=inference-tools CASES=deepspeed"]),
+        (["bench-vllm", "ARTICLE=batch-generate", "CASES=pipelin"], ["try make bench-transformers ARTICLE=batch-generate CASES=pipeline"]),
         (["instrument-layers", "CASES=int8", "FORCE=1"], ["FORCE is 1 with instrument", "leave FORCE out"]),
         (["instrument-layers", "CASES=int8", "TIMED_RUNS=3"], ["TIMED_RUNS is 3 with instrument", "leave TIMED_RUNS out"]),
         (["instrument-layers", "CASES=int8", "REPEATS=5"], ["REPEATS is 5 with instrument", "leave REPEATS out"]),
@@ -206,9 +221,34 @@ def test_a_python_without_the_tools_is_told_in_one_line_how_to_get_them():
     assert done.returncode == 3 and "make .venv/.run" in error_of(done) and "Traceback" not in done.stderr
 
 
-def test_an_interpreter_without_torch_is_named_with_the_way_out():
-    done = make("bench-layer-parallel", "ENGINE=host", "STACK=current", "DEVICE=cpu", "SCALE=tiny", "WEIGHTS=random")
-    assert done.returncode != 0 and "has no torch" in error_of(done) and "PYTHON_HOST=" in error_of(done)
+@pytest.mark.parametrize(
+    ("target", "more", "way_out"),
+    [
+        ("bench-layer-parallel", [], "or type STACK=demo, which brings its own"),
+        ("profile-layer-parallel", [], "or type STACK=demo, which brings its own"),
+        ("instrument-layers", ["CASES=layer-parallel"], "or type STACK=demo, which brings its own"),
+        ("instrument-layers", ["CASES=layer-parallel", "BATCH_SIZES=2,3"], "or type STACK=demo, which brings its own"),
+        ("article-long-prompts", [], "or type STACK=demo, which brings its own"),
+        ("bench-vllm", [], "or leave ENGINE out for the pinned image in Docker"),
+    ],
+)
+def test_an_interpreter_without_torch_is_told_once_with_a_way_out_that_the_same_command_takes(target, more, way_out):
+    done = make(target, "STACK=current", *ON_HOST, *more)
+    told = error_of(done)
+    assert "Error 3" in done.stderr and "has no torch" in told and "PYTHON_HOST=" in told and told.endswith(way_out), done.stderr
+
+
+@pytest.mark.parametrize(("target", "more"), [("instrument-layers", []), ("profile-layer-parallel", []), ("bench-layer-parallel", [])])
+def test_without_docker_the_same_command_runs_in_the_demos_interpreter(target, more):
+    done = make(target, "CASES=layer-parallel", "STACK=current", *ON_HOST[1:], *more, DOCKER_HOST="unix:///nowhere/docker.sock")
+    assert error_of(done).endswith("do without Docker: type ENGINE=host STACK=demo, which brings its own interpreter")
+
+
+def test_without_a_gpu_an_instrument_and_a_profile_propose_themselves_on_the_cpu():
+    for target in ("instrument-layers", "profile-layer-parallel"):
+        done = make(target, "CASES=layer-parallel", "STACK=current", "WEIGHTS=random", LD_LIBRARY_PATH="")
+        assert "or type DEVICE=cpu SCALE=tiny WEIGHTS=random ENGINE=host STACK=demo, for tiny models on the CPU" in error_of(done)
+    assert error_of(make("instrument-layers", "CASES=vllm", "STACK=current", "WEIGHTS=random", LD_LIBRARY_PATH="")).endswith("lists the GPU")
 
 
 @pytest.mark.parametrize(("variable", "value"), [("MODELS", "/proc/nowhere"), ("KIT_LOCKS", "/proc/nowhere")])

@@ -20,6 +20,7 @@ from scripts.machine.gpus import Gpu
 from scripts.models import links
 from scripts.paths import ROOT
 from scripts.pins import Image
+from scripts.run.engines import demo_environments
 from scripts.run.options import Options
 
 
@@ -83,9 +84,14 @@ class DockerEngine(Contained):
         try:
             self.client = container.connect()
         except NothingRuns as error:
-            without = "ENGINE=host PYTHON_HOST=/path/to/python with torch and transformers" if gpus else "make demo, which runs tiny models on the CPU"
-            raise NothingRuns(f"{error}; or do without Docker: type {without}") from error
+            raise NothingRuns(f"{error}; or do without Docker: type ENGINE=host {self._interpreter()}") from error
         podman.refuse(self.client)
+
+    def _interpreter(self) -> str:
+        """What to type for an interpreter with torch: on a CPU the demo's own, where it has the backend."""
+        if not self.gpus and self.image.backend in demo_environments.backends():
+            return f"STACK={demo_environments.STACK}, which brings its own interpreter"
+        return "PYTHON_HOST=/path/to/python with torch and transformers"
 
     def is_built(self) -> bool:
         with docker_errors.answering("a look for its image"):

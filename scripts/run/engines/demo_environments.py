@@ -17,12 +17,25 @@ from scripts.errors import KitError, PreflightError
 from scripts.machine import installs, locks
 from scripts.pins import Image, requirement_files, uv
 
+#: The stack whose images are these environments.
+STACK = "demo"
+
 #: Written last; an environment without it was cut off and is made anew.
 MARKER = ".complete"
 
 #: The way that takes what the lock names as it is: on Linux a torch with CUDA, which fills about so many MB.
 ORDINARY = "ordinary build of torch, on Linux with several GB of CUDA packages"
 CUDA_MB = 5000
+
+
+def backends() -> list[str]:
+    """The backends that have an environment here: a case of theirs runs with STACK=demo on a machine without Docker, GPU and torch."""
+    return [name for name, table in pins.load().backends.items() if STACK in table["stacks"]]
+
+
+def in_place_of_gpus(backend: str) -> str:
+    """What to type for a tiny model of a backend's case on the CPU; "" for a backend without an environment here."""
+    return f"DEVICE=cpu SCALE=tiny WEIGHTS=random ENGINE=host STACK={STACK}" if backend in backends() else ""
 
 
 def ensure(environment: str, say: Callable[[str], None] = lambda line: print(line, file=sys.stderr), root: Path = paths.ROOT) -> Path:

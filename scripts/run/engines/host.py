@@ -16,7 +16,7 @@ from bench.job import Job, Result, to_json, write_whole
 from scripts import surroundings
 from scripts.containers import process, restrictions
 from scripts.containers.container import Outcome
-from scripts.errors import KitError, PreflightError, UsageError
+from scripts.errors import KitError, NothingRuns, UsageError
 from scripts.machine import cores, processes
 from scripts.machine.gpus import Gpu
 from scripts.paths import ROOT
@@ -55,7 +55,16 @@ class HostEngine:
             # Backends need different versions of the same libraries, so {backend} in it leads each to its own interpreter.
             typed = self.asked.python_host
             self.python = Path((typed or sys.executable).replace("{backend}", self.image.backend))
-            must_have_torch(self.python, UsageError if typed else PreflightError)
+            if typed:
+                must_have_torch(self.python, UsageError)
+            else:
+                must_have_torch(self.python, NothingRuns, f", or {self._without_an_interpreter()}")
+
+    def _without_an_interpreter(self) -> str:
+        """What to type in the same command where this machine has no interpreter with torch. The demo's own interpreter has torch for a CPU."""
+        if self.asked.device == "cpu" and self.image.backend in demo_environments.backends():
+            return f"type STACK={demo_environments.STACK}, which brings its own"
+        return "leave ENGINE out for the pinned image in Docker"
 
     def guest_path(self, path: Path, work: Path) -> str:
         return str(path)
@@ -104,18 +113,18 @@ def run(python: Path, command: list[str], folder: Path, gpu_uuids: list[str], ti
     return process.run([str(python), *command], folder, environment(gpu_uuids), timeout_s, on_line, near)
 
 
-def must_have_torch(python: Path, error_type: type[KitError]) -> None:
-    """Raise an error of this type where an interpreter does not start or lacks torch. Nothing is imported: that would take seconds."""
+def must_have_torch(python: Path, error_type: type[KitError], otherwise: str = "") -> None:
+    """Raise an error of this type where an interpreter does not start or lacks torch. Nothing is imported: that would take seconds.
+
+    `otherwise` is what the error proposes beside another interpreter.
+    """
     question = "import importlib.util as u, sys; sys.exit(None in map(u.find_spec, ('torch', 'transformers')))"
     try:
         done = subprocess.run([str(python), "-c", question], capture_output=True, env=environment([]), cwd="/")
     except OSError as error:
         raise error_type(f"PYTHON_HOST is {str(python)!r}, which does not start ({error.strerror}); type PYTHON_HOST=/path/to/python") from error
     if done.returncode != 0:
-        raise error_type(
-            f"{python} has no torch and transformers; type PYTHON_HOST=/path/to/python of one that has, "
-            "or make demo, which brings its own and runs tiny models on the CPU"
-        )
+        raise error_type(f"{python} has no torch and transformers; type PYTHON_HOST=/path/to/python of one that has{otherwise}")
 
 
 def differences(installed: dict[str, str], locked: dict[str, str]) -> list[str]:
