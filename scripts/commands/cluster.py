@@ -50,7 +50,7 @@ def status(runs: Path | None) -> None:
 def manifest(backend: str, registry: str, **typed: Any) -> None:
     """Print a Kubernetes Job that measures the cases of a backend in its image of a registry."""
     asked, repository, loaded = options_of(typed), checked_registry(registry), pins.load()
-    planned = plan.plan([backend], asked, every=False)
+    planned = plan.plan([backend], asked, every=False, verb="manifest")
     reference = through_registry.reference(loaded.image(backend, planned[0].stack), repository)
     commit, dirty = host_facts.git_state()
     if commit == "unknown":

@@ -19,6 +19,9 @@ LONGEST_CHARACTERS = 1024
 
 UNITS_BYTES = {"MB": 10**6, "GB": 10**9}
 
+#: {what some call it: the kit's word}, where another word of the same choice is spelled more alike.
+MEANT = {"gpu": "cuda", "singularity": "apptainer", "enroot": "pyxis"}
+
 #: A verb's function, or click's command for it.
 Verb = Callable[..., Any]
 
@@ -44,7 +47,9 @@ class Value(click.ParamType[Any, Any]):
 
 def choice(*words: str) -> Value:
     """One of the given words."""
-    return Value("|".join(words), lambda text: words[words.index(text)], f"allowed are {', '.join(words)}", lambda text: nearest(text, words))
+    return Value(
+        "|".join(words), lambda text: words[words.index(text)], f"allowed are {', '.join(words)}", lambda text: nearest(MEANT.get(text.lower(), text), words)
+    )
 
 
 def switch() -> Value:

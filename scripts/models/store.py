@@ -217,7 +217,10 @@ def _as_pinned(model: ArticleModel, before: Manifest, commit: str, listed: tuple
 def _as_found(model: ArticleModel, folder: Path, source: Path, before: Manifest) -> Manifest:
     """The manifest of a folder without known files to compare with: it takes the digests that the files have now."""
     sizes = [ModelFile(path.name, path.stat().st_size, "") for path in sorted(source.glob("*")) if path.is_file()]
-    chosen = files.used(model.name, sizes)
+    try:
+        chosen = files.used(model.name, sizes)
+    except KitError as error:
+        raise UsageError(f"MODEL_PATH is {str(source)!r}, and {error}") from error
     article_models.refuse_other_size(model, chosen, f"the folder {source}")
     known = {file.name: file for file in before.files if before.is_checked(folder, file)}
     listed = tuple(known.get(file.name) or ModelFile(file.name, file.size_bytes, files.digest_of(source / file.name)) for file in chosen)

@@ -87,6 +87,8 @@ def plan(backends: list[str], asked: Options, every: bool, verb: str = "bench") 
     unknown = sorted(set(asked.cases) - {case.name for case in article.cases})
     if unknown:
         raise UsageError(_no_case(unknown[0], backends, article, asked, verb))
+    if elsewhere := _of_other_backends(backends, article, asked, verb):
+        raise UsageError(elsewhere)
     claimed.note_untested(article, asked)
 
     def chosen(backend: str) -> list[Case]:
@@ -103,6 +105,7 @@ def plan(backends: list[str], asked: Options, every: bool, verb: str = "bench") 
     ]
     if not planned:
         raise UsageError(_nothing_left(backends, article, asked, known, verb))
+    _note_without_variant(planned, article, asked)
     if asked.items and not any("items" in article.options_of(case.case, case.variant, asked.scale) for case in planned):
         raise UsageError(_no_workload(article, asked))
     return planned
@@ -120,6 +123,28 @@ def _no_case(typed: str, backends: Sequence[str], article: Article, asked: Optio
     (backend,) = {case.backend for case in article.cases if case.name == meant}
     better = f"CASES={meant}" if backend in backends else _with_cases_of(backend, (meant,), asked, verb)
     return f"CASES names {typed!r}, {article.slug} has {', '.join(case.name for case in article.cases)}; try {better}"
+
+
+def _of_other_backends(backends: Sequence[str], article: Article, asked: Options, verb: str) -> str:
+    """Which of the typed cases a command would leave out because they are of another backend, and what measures all; "" where it takes all or none."""
+    backend_of = {case.name: case.backend for case in article.cases if case.name in asked.cases}
+    own = tuple(name for name in asked.cases if backend_of[name] in backends)
+    others = [name for name in asked.cases if name not in own]
+    if not own or not others:
+        return ""
+    # Of a verb that takes one backend, each gets a command of its own; bench takes all of them.
+    every = _with_cases_of("all", asked.cases, asked, verb) if verb == "bench" else _with_cases_of(backend_of[others[0]], (others[0],), asked, verb)
+    kept = f"CASES={','.join(own)}"
+    return f"CASES names {others[0]!r}, a case of {backend_of[others[0]]}, allowed with {verb}-{backends[0]} are its own, {kept}; try {kept}, or {every}"
+
+
+def _note_without_variant(planned: Sequence[Planned], article: Article, asked: Options) -> None:
+    """Name each typed case that is left out because it lacks VARIANT; nobody typed the others of an article."""
+    names = {one.case.name for one in planned}
+    for case in article.cases:
+        allowed = article.variants_of(case)
+        if asked.variant and case.name in asked.cases and case.name not in names and asked.variant not in allowed:
+            print(f"note: {case.name} is left out: it has no variant {asked.variant}, only {', '.join(allowed)}", file=sys.stderr)
 
 
 def _no_workload(article: Article, asked: Options) -> str:
@@ -142,6 +167,8 @@ def _nothing_left(backends: Sequence[str], article: Article, asked: Options, kno
     of = backends[0] if len(backends) == 1 else article.slug
     elsewhere = next((case for case in article.cases if case.name in asked.cases and case.backend not in backends), None)
     better = f"; try {_with_cases_of(elsewhere.backend, (elsewhere.name,), asked, verb)}" if elsewhere else ""
+    if not elsewhere and cases and asked.variant:
+        better = f"; try VARIANT={article.variants_of(cases[0])[0]}"
     if asked.claims:
         better = f"; CLAIMS={','.join(asked.claims)} compares {', '.join(compared)}; try make article-{article.slug} CLAIMS={','.join(asked.claims)}"
     return f"no case of {of} fits {typed}; allowed are {'; '.join(fitting) or 'cases of other backends only'}{better}"

@@ -708,6 +708,13 @@ def test_a_typed_folder_serves_without_a_copy_and_is_checked_against_the_lock(no
     assert sorted(path.name for path in theirs.iterdir()) == sorted([*model_files(), "README.txt", "pytorch_model.bin"])
 
 
+def test_a_typed_folder_without_weights_is_named(no_hub, tmp_path):
+    no_hub()
+    theirs = folder_of(tmp_path, {"config.json": CONFIG})
+    with pytest.raises(UsageError, match=f"MODEL_PATH is '{theirs}', and .* has no .*safetensors.*; type MODEL_PATH="):
+        store.provide(model(), tmp_path / "models", theirs)
+
+
 def test_a_typed_folder_that_nothing_can_be_compared_with_is_known_by_its_digest(no_hub, tmp_path):
     no_hub()
     theirs = folder_of(tmp_path, model_files())

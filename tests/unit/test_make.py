@@ -47,6 +47,11 @@ def test_make_alone_prints_every_target_with_what_it_does():
         (["bnech-deepspeed", "GPUS=2"], ["no target 'bnech-deepspeed'", "did you mean bench-deepspeed?", "make help"]),
         (["reprot"], ["no target 'reprot'", "did you mean report?", "make help"]),
         (["zzz"], ["no target 'zzz'; Try: make help"]),
+        (["bench-"], ["bench- needs a name behind its hyphen; try make bench-transformers"]),
+        (["instrument-"], ["try make instrument-layers CASES=int8"]),
+        (["bench-deepspeed", "DEVICE=gpu"], ["DEVICE is 'gpu', allowed are cuda, cpu; try DEVICE=cuda"]),
+        (["bench-deepspeed", "ENGINE=singularity"], ["try ENGINE=apptainer"]),
+        (["manifest-depspeed", "REGISTRY=host/name"], ["there is no backend 'depspeed'", "try make manifest-deepspeed"]),
         (["tests"], ["tests is a folder", "make test"]),
         (["docs"], ["docs is a folder"]),
         (["report", "RUNS=bench"], ["RUNS", "bench'", "holds no run", "RUNS=reports/runs"]),
@@ -283,6 +288,7 @@ def test_variables_that_the_kit_and_make_know_pass():
         (["x';touch RAN;'"], 'there is no target "x\';touch"'),
         (["bench-'\ntouch RAN\n'"], "there is no target 'touch'"),
         (["help", "bensh-x"], "there is no target 'bensh-x'; did you mean bench-x?"),
+        (["bench", "deepspeed"], "there is no target 'deepspeed'; did you mean bench-deepspeed?"),
     ],
 )
 def test_a_word_that_is_no_target_stops_make_before_another_target_runs(typed, told):

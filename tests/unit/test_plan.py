@@ -46,6 +46,27 @@ def test_a_row_that_did_not_end_well_is_the_end_of_its_command():
     assert [outcome.exit_code(status) for status in STATUSES] == [0] + [1] * (len(STATUSES) - 1)
 
 
+def test_a_typed_case_of_another_backend_is_not_left_out_in_silence():
+    typed = chosen(ARTICLE="batch-generate", CASES="single,batch-vllm", STACK="current", PLAN="1")
+    every = "make bench-all ARTICLE=batch-generate STACK=current CASES=single,batch-vllm PLAN=1"
+    with pytest.raises(
+        UsageError, match=f"CASES names 'batch-vllm', a case of vllm, allowed with bench-transformers are its own, .*; try CASES=single, or {every}$"
+    ):
+        plan.plan(["transformers"], typed, every=False)
+    alone = "make profile-vllm ARTICLE=batch-generate STACK=current CASES=batch-vllm PLAN=1"
+    with pytest.raises(UsageError, match=f"try CASES=single, or {alone}$"):
+        plan.plan(["transformers"], typed, every=False, verb="profile")
+    assert {one.case.name for one in plan.plan(["transformers", "vllm"], typed, every=False)} == {"single", "batch-vllm"}
+
+
+def test_a_typed_case_without_the_typed_variant_is_named(capsys):
+    assert planned(CASES="single,padding", VARIANT="published") == [("single", "published")]
+    assert capsys.readouterr().err == "note: padding is left out: it has no variant published, only controlled\n"
+    assert planned(VARIANT="published") and not capsys.readouterr().err, "nobody typed the others"
+    with pytest.raises(UsageError, match=r"no case of .* fits CASES=padding VARIANT=published .*; try VARIANT=controlled$"):
+        planned(CASES="padding", VARIANT="published")
+
+
 def test_cases_may_be_chosen():
     assert planned(CASES="padding,single", VARIANT="controlled") == [("single", "controlled"), ("padding", "controlled")]
 
