@@ -243,9 +243,9 @@ def test_an_interpreter_without_torch_is_told_once_with_a_way_out_that_the_same_
     assert "Error 3" in done.stderr and "has no torch" in told and "PYTHON_HOST=" in told and told.endswith(way_out), done.stderr
 
 
-@pytest.mark.parametrize(("target", "more"), [("instrument-layers", []), ("profile-layer-parallel", []), ("bench-layer-parallel", [])])
-def test_without_docker_the_same_command_runs_in_the_demos_interpreter(target, more):
-    done = make(target, "CASES=layer-parallel", "STACK=current", *ON_HOST[1:], *more, DOCKER_HOST="unix:///nowhere/docker.sock")
+@pytest.mark.parametrize("target", ["instrument-layers", "profile-layer-parallel", "bench-layer-parallel"])
+def test_without_docker_the_same_command_runs_in_the_demos_interpreter(target):
+    done = make(target, "CASES=layer-parallel", "STACK=current", *ON_HOST[1:], DOCKER_HOST="unix:///nowhere/docker.sock")
     assert error_of(done).endswith("do without Docker: type ENGINE=host STACK=demo, which brings its own interpreter")
 
 

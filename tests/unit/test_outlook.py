@@ -211,7 +211,9 @@ def test_the_command_prints_the_plan_and_ends_well(tmp_path, capsys):
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "rows that a claim rests on, which run first:" and shown[-1].startswith("15 runs: 0 are there")
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(UsageError, match="PLAN is 1 with profile, .*; try make bench-transformers PLAN=1"):
+    with pytest.raises(
+        UsageError, match="PLAN is 1 with profile, .*; try make profile-transformers STACK=demo .*, or make bench-transformers STACK=demo .* PLAN=1$"
+    ):
         invoke(["profile", "transformers", "--plan", "1", *typed])
 
 
