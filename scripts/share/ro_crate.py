@@ -17,8 +17,11 @@ CRATE, PROFILE = "https://w3id.org/ro/crate/1.1", "https://w3id.org/ro/wfrun/pro
 CONTEXT = [f"{CRATE}/context", "https://w3id.org/ro/terms/workflow-run/context"]
 LICENSE = "https://spdx.org/licenses/MIT"
 
-#: The tool that ran every job; each action names the pinned software beside it.
+#: The tool that ran every job, at the commit that a run names; each action names the pinned software beside it.
 KIT = "#llm-inference-reproducibility-kit"
+
+#: As CITATION.cff names them.
+AUTHORS = "#authors"
 
 Entity = dict[str, Any]
 
@@ -35,6 +38,8 @@ def text(held: Mapping[str, Sequence[Record]]) -> str:
         "name": "LLM inference, measured again",
         "description": "Runs of the benchmarks of published comparisons of LLM inference, with the report that follows from them.",
         "datePublished": max((record.host["started_at"] for record in records), default="2026-01-01T00:00:00Z")[:10],
+        "version": __version__,
+        "author": {"@id": AUTHORS},
         "license": {"@id": LICENSE},
         "conformsTo": {"@id": PROFILE},
         "hasPart": [_ref(one) for one in files],
@@ -43,8 +48,8 @@ def text(held: Mapping[str, Sequence[Record]]) -> str:
     descriptor = {"@id": NAME, "@type": "CreativeWork", "about": {"@id": "./"}, "conformsTo": {"@id": CRATE}}
     profile = {"@id": PROFILE, "@type": "CreativeWork", "name": "Process Run Crate", "version": "0.5"}
     licence = {"@id": LICENSE, "@type": "CreativeWork", "name": "MIT License"}
-    kit = {"@id": KIT, "@type": "SoftwareApplication", "name": "LLM inference reproducibility kit", "softwareVersion": __version__}
-    graph = [descriptor, root, profile, licence, kit, *software.values(), *actions, *files]
+    authors = {"@id": AUTHORS, "@type": "Organization", "name": "The authors of the LLM inference reproducibility kit"}
+    graph = [descriptor, root, profile, licence, authors, *software.values(), *actions, *files]
     return json.dumps({"@context": CONTEXT, "@graph": graph}, indent=1) + "\n"
 
 
@@ -63,14 +68,14 @@ def _action(record: Record, runs: str) -> Entity:
         "@type": "CreateAction",
         "name": record.id,
         "description": f"{record.job.case} of {record.job.article}, {record.job.variant}: {record.job.backend} of the stack {record.job.stack}",
-        "instrument": [{"@id": _backend_id(record)}, {"@id": KIT}],
+        "instrument": [{"@id": _backend_id(record)}, {"@id": _kit_id(record)}],
         "object": _ref(job),
         "result": _ref(result),
         "startTime": record.host["started_at"],
         **({"endTime": ended} if ended else {}),
         "actionStatus": {"@id": f"http://schema.org/{'Completed' if done else 'Failed'}ActionStatus"},
         **({} if done else {"error": f"{record.status}: {record.reason}"}),
-        **({"containerImage": {"@id": f"#image-{image['tag']}"}} if image else {}),
+        **({"containerImage": {"@id": _image_id(image)}} if image else {}),
     }
 
 
@@ -86,8 +91,26 @@ def _backend_id(record: Record) -> str:
     return f"#software-{record.job.backend}-{record.job.stack}-{record.host.get('pins_id') or 'unpinned'}"
 
 
+def _commit(record: Record) -> str:
+    """ "" where the run names none."""
+    commit = record.host.get("commit") or ""
+    return f"{commit}-with-uncommitted-changes" if commit and record.host.get("dirty") else commit
+
+
+def _kit_id(record: Record) -> str:
+    return f"{KIT}-{_commit(record) or 'of-no-commit'}"
+
+
+def _image_id(image: Mapping[str, Any]) -> str:
+    """Images of one tag differ where a local stand-in for their base does, so the tag alone names no image."""
+    digest = (image.get("id") or "").removeprefix("sha256:")
+    return f"#image-{image['tag']}" + (f"-{digest[:12]}" if digest else "")
+
+
 def _software(record: Record) -> Iterator[Entity]:
-    """What ran: the pinned environment, and the image where one was used."""
+    """What ran: the kit, the pinned environment, and the image where one was used."""
+    version = _commit(record) or __version__
+    yield {"@id": _kit_id(record), "@type": "SoftwareApplication", "name": "LLM inference reproducibility kit", "softwareVersion": version}
     yield {
         "@id": _backend_id(record),
         "@type": "SoftwareApplication",
@@ -99,7 +122,7 @@ def _software(record: Record) -> Iterator[Entity]:
         digest = (image.get("id") or "").removeprefix("sha256:")
         kind = {"@id": "https://w3id.org/ro/terms/workflow-run#DockerImage"}
         told = {"additionalType": kind, "name": name, "tag": tag, **({"sha256": digest} if digest else {})}
-        yield {"@id": f"#image-{image['tag']}", "@type": "ContainerImage", **told}
+        yield {"@id": _image_id(image), "@type": "ContainerImage", **told}
 
 
 def _files(record: Record, runs: str) -> tuple[Entity, Entity]:

@@ -1,4 +1,4 @@
-"""The page of an environment names every run of its rows, so that a number can be cited: by id, raw result, GPUs, commit and image."""
+"""The page of an environment names every run of its rows, so that a number can be cited: by id, raw result, GPUs, days, commit and image."""
 
 import re
 
@@ -24,14 +24,15 @@ def ten_runs():
     for place, run in enumerate(runs):
         synthetic.on_gpus(run, *(("GPU-a", "GPU-b") if place < 5 else ("GPU-c", "GPU-d")))
         run.host["commit"] = ("1" if place < 5 else "2") * 40
-        run.host["started_at"] = f"2026-11-{place + 10}T04:10:00Z"
+        run.host["started_at"] = f"2026-11-{place + 10}T04:10:00Z" if place < 5 else "2026-11-20T04:10:00Z"
     return runs
 
 
-def test_each_of_ten_runs_of_a_row_is_named_with_its_raw_result_and_the_lines_tell_gpus_and_commits_apart() -> None:
+def test_each_of_ten_runs_of_a_row_is_named_with_its_raw_result_and_the_lines_tell_gpus_days_and_commits() -> None:
     runs = ten_runs()
     (first, second), page = lines_of(*runs)
-    assert (first[2:4], second[2:4]) == (["A B", "1" * 12], ["C D", "2" * 12])
+    days = ", ".join(f"2026-11-{day}" for day in range(10, 15))
+    assert (first[2:5], second[2:5]) == (["A B", days, "1" * 12], ["C D", "2026-11-20", "2" * 12])
     places = [place for line in (first, second) for place in re.findall(r"\]\((\S+)\)", line[1])]
     assert places == [f"../runs/{run.id}/result.json" for run in runs]
     assert first[1].startswith(f"[{runs[0].id}](") and "[-02](" in first[1] and second[1].startswith(f"[{runs[5].id}]("), "each line begins with a whole id"

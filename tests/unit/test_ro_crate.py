@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from bench.job import InvalidDocument, to_json
+from scripts import __version__
 from scripts.results.store import record_of
 from scripts.share import ro_crate
 from tests import synthetic
@@ -41,6 +42,27 @@ def test_a_run_is_an_action_with_its_software_its_job_its_result_and_its_time() 
     backend = found[action["instrument"][0]["@id"]]
     assert (backend["@type"], backend["softwareVersion"]) == ("SoftwareApplication", "0123456789ab")
     assert "error" not in action
+
+
+def test_runs_of_one_tag_whose_images_or_commits_differ_name_their_own() -> None:
+    runs = [record(job("deepspeed", 2), number=number) for number in (1, 2, 3)]
+    runs[0].host["image"]["id"], runs[0].host["commit"] = f"sha256:{'1' * 64}", "1" * 40
+    runs[1].host["image"]["id"], runs[1].host["commit"], runs[1].host["dirty"] = f"sha256:{'2' * 64}", "2" * 40, True
+    runs[2].host["image"]["id"], runs[2].host["commit"] = None, None
+    found = entities(runs)
+    actions = [found[f"#run-{run.id}"] for run in runs]
+    images = [found[action["containerImage"]["@id"]] for action in actions]
+    assert [image.get("sha256") for image in images] == ["1" * 64, "2" * 64, None] and len({image["tag"] for image in images}) == 1
+    versions = [found[action["instrument"][1]["@id"]]["softwareVersion"] for action in actions]
+    assert versions == ["1" * 40, f"{'2' * 40}-with-uncommitted-changes", __version__]
+
+
+def test_the_crate_names_authors_licence_and_version_as_the_citation_does() -> None:
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    found = entities([record(job("int8"))])
+    root = found["./"]
+    assert [found[root["author"]["@id"]]["name"]] == [one["name"] for one in cited["authors"]]
+    assert (root["version"], root["license"]["@id"].rpartition("/")[2]) == (cited["version"], cited["license"])
 
 
 def test_a_run_that_failed_is_an_action_that_failed_with_its_reason() -> None:

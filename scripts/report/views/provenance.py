@@ -186,7 +186,7 @@ def _amiss(row: Row, run: Record) -> str:
 
 
 def _runs_of(group: Group, runs_link: str) -> Markdown:
-    """The runs that the numbers of each row come from, by which they are cited: ids, GPUs, commit and image, with a link to each raw result."""
+    """The runs that the numbers of each row come from, by which they are cited: ids, GPUs, days, commit and image, with a link to each raw result."""
     alike = _alike(group)
 
     def named(row: Row, run: Record, name: str) -> Markdown:
@@ -201,12 +201,14 @@ def _runs_of(group: Group, runs_link: str) -> Markdown:
         Column[_Alike]("row", lambda line: cells.on(line.row), words=True),
         Column[_Alike]("runs", ids, words=True),
         Column[_Alike]("GPUs", lambda line: line.gpus, any(line.gpus for line in alike), words=True),
+        Column[_Alike]("days, UTC", lambda line: _days(line.runs), words=True),
         Column[_Alike]("commit of the kit", lambda line: line.commit or NONE, words=True),
         Column[_Alike]("image", lambda line: code(line.image) or NONE, any(line.image for line in alike), words=True),
     ]
     words = Markdown("Cite a number with the ids of its row's runs. A line names its first run in full and each further one by the end of its id.")
     return blocks(
-        anchor(f"runs-of-{group.slug}"), folded("Which runs each row comes from: ids, raw results, GPUs, commits, images", blocks(words, table(columns, alike)))
+        anchor(f"runs-of-{group.slug}"),
+        folded("Which runs each row comes from: ids, raw results, GPUs, days, commits, images", blocks(words, table(columns, alike))),
     )
 
 
@@ -245,15 +247,15 @@ def rows_tables(groups: Sequence[Group], records: Sequence[Record]) -> Markdown:
         Column[Row]("failed", lambda row: len(row.failed_runs) or NONE),
         Column[Row]("no memory, no time, unsupported", lambda row: len(row.runs) - len(row.ok_runs) - len(row.failed_runs) or NONE),
         Column[Row]("sets of GPUs", lambda row: len({frozenset(run_facts.gpu_uuids_of(run)) for run in row.good_runs}) or NONE),
-        Column[Row]("days, UTC", _days, words=True),
+        Column[Row]("days, UTC", lambda row: _days(row.good_runs or row.runs), words=True),
     ]
     tables = (blocks(Markdown("### {}: {}").format(group.key.article, link(group.heading, f"#{group.slug}")), table(columns, group.rows)) for group in groups)
     return blocks(*tables, _of_earlier_jobs(groups, records))
 
 
-def _days(row: Row) -> str:
-    """ "2026-11-24, 2026-11-26": of the good runs, or of all where none is good."""
-    return ", ".join(sorted({run.host["started_at"][:10] for run in row.good_runs or row.runs}))
+def _days(runs: Sequence[Record]) -> str:
+    """ "2026-11-24, 2026-11-26"."""
+    return ", ".join(sorted({run.host["started_at"][:10] for run in runs}))
 
 
 def _of_earlier_jobs(groups: Sequence[Group], records: Sequence[Record]) -> Markdown:
