@@ -90,8 +90,8 @@ def of(job, given, resumed):
 def figures(job, outputs):
     """{"latency": …} of a job whose items arrive over time, else {}.
 
-    {arrivals_per_s, items, median_ms, p95_ms, p99_ms, longest_ms, offered_s (time of the last arrival), finished_s (of the last answer)}, or
-    `reason` in place of the times. The percentiles are linear; the file of answers has each item's latency.
+    {arrivals_per_s, items, median_ms, p95_ms, p99_ms, longest_ms, offered_s (time of the last arrival), finished_s (of the last answer),
+    each_ms (of each item, in the order of their numbers)}, or `reason` in place of the times. The percentiles are linear.
     """
     if per_s(job) is None:
         return {}
@@ -113,4 +113,5 @@ def _times(arrive_s, of_items):
         "longest_ms": max(latencies_ms),
         "offered_s": arrive_s[-1],
         "finished_s": max(arrive_s[number] + ms / 1000 for number, ms in of_items),
+        "each_ms": [round(ms, 3) for _, ms in sorted(of_items)],
     }

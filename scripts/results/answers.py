@@ -2,6 +2,7 @@
 
 import math
 import signal
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -232,8 +233,18 @@ def _of_latencies(figure: dict[str, Any], seconds: float) -> str:
         return f"the last of its {items} items came after {offered_s:.3f} s, at {figure['arrivals_per_s']:g} a second"
     if not offered_s <= finished_s or times_ms[-1] > 1001 * finished_s:
         return f"its last item came after {offered_s:.3f} s, the longest wait was {times_ms[-1] / 1000:.3f} s, and all ended after {finished_s:.3f} s"
+    if (each_ms := figure.get("each_ms")) is not None and not _gives(each_ms, figure):
+        return f"its {len(each_ms)} single latencies do not give the {items} items, the median and the longest that it tells"
     near = SHARE_OF_PHASE * seconds - CLOCK_S <= finished_s <= 1.001 * seconds
     return "" if near else f"its last answer came after {finished_s:.3f} s, and its workload took {seconds:.3f} s"
+
+
+def _gives(each_ms: list[float], figure: dict[str, Any]) -> bool:
+    """The single latencies are rounded to µs, the others are not."""
+    if len(each_ms) != figure["items"]:
+        return False
+    told_ms: tuple[float, float] = (figure["median_ms"], figure["longest_ms"])
+    return all(abs(found - told) < 0.01 for found, told in zip((statistics.median(each_ms), max(each_ms)), told_ms, strict=True))
 
 
 def _of_schedule(figure: dict[str, Any]) -> str:

@@ -297,7 +297,10 @@ class Workload(Shape):
 
 
 class Latency(Shape):
-    """Of the items of a workload that arrived over time (bench/forms/arrivals.py), or the reason why no time is told."""
+    """Of the items of a workload that arrived over time (bench/forms/arrivals.py), or the reason why no time is told.
+
+    The first results have no `each_ms`.
+    """
 
     arrivals_per_s: Rate
     items: AtLeastOne
@@ -307,6 +310,7 @@ class Latency(Shape):
     longest_ms: Time | None = None
     offered_s: Time | None = None
     finished_s: Time | None = None
+    each_ms: list[Time] | None = None
     reason: str | None = None
 
 

@@ -464,6 +464,7 @@ LATENCY = {
     "offered_s": 99.0,
     "finished_s": 100.0,
 }
+EACH_MS = [900.0] * 399 + [3500.0]
 RESUMED = {"arrivals_per_s": 4.0, "items": 400, "reason": "it went on after a stop"}
 
 
@@ -486,6 +487,9 @@ RESUMED = {"arrivals_per_s": 4.0, "items": 400, "reason": "it went on after a st
         ({**LATENCY, "longest_ms": 101_000.0}, "the longest wait was 101.000 s, and all ended after 100.000 s"),
         ({**LATENCY, "finished_s": 102.0}, "its last answer came after 102.000 s, and its workload took 100.000 s"),
         ({**LATENCY, "offered_s": 70.0, "finished_s": 80.0}, "its last answer came after 80.000 s, and its workload took 100.000 s"),
+        ({**LATENCY, "each_ms": EACH_MS}, ""),
+        ({**LATENCY, "each_ms": EACH_MS[1:]}, "its 399 single latencies do not give the 400 items"),
+        ({**LATENCY, "each_ms": EACH_MS[:-1] + [3400.0]}, "its 400 single latencies do not give"),
         (RESUMED, "its run did not go on after a stop, and it tells no latencies"),
     ],
 )

@@ -121,7 +121,8 @@ def test_a_static_batch_holds_what_has_arrived_when_the_one_before_has_ended(clo
     assert clock.slept_s == [0.5, 16.5], "it sleeps until the next one comes, and only where none has come"
     figure = arrivals.figures(job, outputs)["latency"]
     assert figure["p95_ms"] == pytest.approx(1937.5) and figure["p99_ms"] == pytest.approx(1987.5), "linear percentiles"
-    told = {name: value for name, value in figure.items() if not name.startswith("p9")}
+    assert figure["each_ms"] == [1000, 1750, 1500, 1250, 2000, 1000], "the samples that the percentiles follow from"
+    told = {name: value for name, value in figure.items() if not name.startswith("p9") and name != "each_ms"}
     assert told == {"arrivals_per_s": 4, "items": 6, "median_ms": 1375, "longest_ms": 2000, "offered_s": 20.0, "finished_s": 21.0}
 
 
