@@ -119,6 +119,15 @@ def test_joules_of_longer_calls_are_of_the_tokens_that_those_calls_made():
     assert float(lines[0]["J a token"]) == pytest.approx(2 * 900 / 50, rel=0.01)
 
 
+def test_joules_of_several_runs_stand_beside_the_least_and_the_most_of_them():
+    runs = [dataclasses.replace(told({1: (0.2, 0.2)}, calls=50), id=f"{told({}).id[:-2]}{number:02d}") for number in (1, 2, 3)]
+    for run, joules in zip(runs, (900, 450, 1800), strict=True):
+        run.host["energy"][0]["gpus"] = [{**gpu, "joules": joules} for gpu in run.host["energy"][0]["gpus"]]
+    lines = cells_of(energy.section(group_of(*runs), None), "deepspeed")
+    assert lines[0]["least to most of the runs, J a token"] == "18.0 to 72.0 in 3 runs"
+    assert "least to most" not in energy.section(group_of(runs[0]), None)
+
+
 def test_longer_calls_of_a_batch_made_the_tokens_of_all_its_sequences():
     one = told({1: (0.2, 0.2)}, calls=50)
     one.job.prompt["batch_size"] = 8

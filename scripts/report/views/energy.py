@@ -52,6 +52,12 @@ class Spent:
         return total / made if total is not None and made else None
 
     @property
+    def over_runs(self) -> list[float]:
+        """J a token of each run of the row that tells it, the least first."""
+        each = (_of_run(self.row, run, self.new_tokens).per_token() for run in self.row.runs_of(self.new_tokens))
+        return sorted(value for value in each if value is not None)
+
+    @property
     def watts(self) -> float | None:
         total, seconds = self.joules(), self.gpus[0].get("seconds") if self.gpus else None
         return total / seconds if total is not None and seconds else None
@@ -96,6 +102,7 @@ def section(group: Group, article: Article | None) -> Markdown:
         Column[Spent](cells.devices(group), lambda one: one.row.count),
         Column[Spent]("new tokens", lambda one: one.new_tokens),
         Column[Spent]("J a token", lambda one: ", ".join(one.codes) or cells.significant(one.per_token()), when=told),
+        Column[Spent]("least to most of the runs, J a token", _spread, when=any(len(one.over_runs) > 1 for one in rows)),
         Column[Spent]("J a token by sampled power", lambda one: cells.significant(one.per_token("power_joules")), when=told),
         Column[Spent]("power / before the calls, W", lambda one: cells.beside(cells.decimal(one.watts, 0), cells.decimal(one.idle_w, 0)), when=told),
         Column[Spent]("window, s", lambda one: cells.decimal(one.gpus[0].get("seconds") if one.gpus else None, 1), when=told),
@@ -109,6 +116,12 @@ def section(group: Group, article: Article | None) -> Markdown:
         ALL_GPUS if any(one.row.empty_devices for one in rows) else Markdown(),
     )
     return blocks(words, table(columns, rows), *notes) if rows else Markdown()
+
+
+def _spread(one: Spent) -> str:
+    """ "0.081 to 0.094 in 5 runs"; GPUs of one model differ in power."""
+    each = one.over_runs
+    return f"{cells.significant(each[0])} to {cells.significant(each[-1])} in {len(each)} runs" if len(each) > 1 else NONE
 
 
 def _price(one: Spent, per_gpu_hour: float | None) -> str:
