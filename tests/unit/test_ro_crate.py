@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from bench.job import InvalidDocument, to_json
-from scripts import __version__
+from scripts import __version__, articles
 from scripts.results.store import record_of
 from scripts.share import ro_crate
 from tests import synthetic
@@ -106,4 +106,5 @@ def test_zenodo_is_told_what_the_citation_says() -> None:
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert [told["title"], told["description"], told["version"], told["license"]] == [cited["title"], cited["abstract"], cited["version"], cited["license"]]
     assert told["keywords"] == cited["keywords"] and [one["name"] for one in told["creators"]] == [one["name"] for one in cited["authors"]]
+    assert {one["identifier"] for one in told["related_identifiers"]} == {place for one in articles.load_all().values() for place in one.references}
     assert told.get("publication_date") == (str(cited["date-released"]) if "date-released" in cited else None)
