@@ -468,6 +468,13 @@ def test_a_tiny_model_on_a_cpu_has_rates_and_no_published_numbers(tmp_path: Path
     assert text.count("| not tested | so far only: tiny model on a CPU |") == 3
 
 
+def test_the_rate_and_latencies_of_a_workload_with_a_wrong_output_say_that_it_failed() -> None:
+    runs = [a_run(case, 12_500.0, 256, figures=FIGURES) for case in ("workload-naive", "workload-continuous")]
+    runs[0].guest.check = synthetic.check(0.2, passed=False)
+    text = str(workload.section(group_of(runs), ARTICLE))
+    assert "| workload-naive b256, **output FAILED** | 256 |" in text and "| workload-continuous b256 | 256 |" in text
+
+
 def test_the_batches_of_a_workload_are_no_calls_to_wait_for(page: str) -> None:
     lines = [line for line in page.splitlines() if "workload-naive b256 | ok | float32 |" in line]
     assert lines == [], "no line in the table of milliseconds a call"

@@ -66,7 +66,7 @@ COLUMNS: list[Column[Row]] = [
 def section(group: Group, article: Article | None) -> Markdown:
     rows = [row for row in rates.rows_of(group, rates.WORKLOAD_FORMS) if rates.figure(row, "workload")]
     latencies = over_time(rows)
-    columns = [Column[Row]("workload", cells.case, words=True), devices(group, rows), *COLUMNS, *latencies]
+    columns = [Column[Row]("workload", cells.judged_case, words=True), devices(group, rows), *COLUMNS, *latencies]
     words = OVER_TIME if latencies[0].when else Markdown()
     return blocks(WORDS, table(columns, rows), words) if rows else Markdown()
 
