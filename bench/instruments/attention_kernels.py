@@ -29,16 +29,20 @@ def only(*names):
 def heard():
     """Within the block the set fills with "KERNEL", or "KERNEL with a mask", of each attention that the model leaves to torch to compute.
 
-    The kernel is the one that torch names for these inputs, asked just before. A model that computes its attention by itself leaves the set empty.
+    The kernel is the one that torch names for these inputs, asked just before; "unknown" where this torch cannot be asked. A model that computes its
+    attention by itself, as all do before torch 2.0, leaves the set empty.
     """
     import torch
 
     functional, found = torch.nn.functional, set()
-    attention = functional.scaled_dot_product_attention
+    attention, ask = getattr(functional, "scaled_dot_product_attention", None), getattr(torch, "_fused_sdp_choice", None)
+    if attention is None:
+        yield found
+        return
     names = {int(getattr(torch.nn.attention.SDPBackend, name)): name for name in known()}
 
     def listening(*arguments, **named):
-        number = int(torch._fused_sdp_choice(*arguments, **named))
+        number = int(ask(*arguments, **named)) if ask else "unknown"
         masked = named.get("attn_mask", arguments[3] if len(arguments) > 3 else None) is not None
         found.add(names.get(number, str(number)) + (" with a mask" if masked else ""))
         return attention(*arguments, **named)

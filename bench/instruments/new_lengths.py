@@ -1,13 +1,15 @@
 """python -m bench.instruments.new_lengths JOB OUT: does a token take longer where the process sees its cache's length for the first time?
 
 cuDNN plans an attention for one shape, so each new length of the cache may cost the host a plan. The program makes LENGTHS tokens one after another
-over a cache of the job's prompts, takes them out again and makes them once more, over the same lengths. It does so with the attention kernel that
+over a cache of the job's prompts, then once more over a copy of the same cache, so over the same lengths. It does so with the attention kernel that
 torch chooses, with cuDNN's alone, and with all but cuDNN's; without padding, and with a mask that hides the first token of every other row. Each of
 these has lengths of its own, because the cache grows from one to the next, and begins with BEFORE tokens without a time, for what only a first call
 costs. Each of ROUNDS rounds begins with another one, so that none is always first. It writes the ms of each token, and which kernels torch took, as
 JSON, anew after each.
 """
 
+import copy
+import itertools
 import statistics
 import sys
 import time
@@ -36,7 +38,7 @@ def choices():
 
 
 class Growing:
-    """A cache of prompts that tokens are added to. `tokens` is its length."""
+    """A cache of prompts that tokens are added to, with a mask [rows, tokens] that hides none of them."""
 
     def __init__(self, model, input_ids, synchronize):
         import torch
@@ -45,10 +47,6 @@ class Growing:
         self.synchronize, self.token = synchronize, input_ids[:, -1:]
         self.mask = torch.ones_like(input_ids)
         self.cache = self.body(input_ids, attention_mask=self.mask, use_cache=True).past_key_values
-
-    @property
-    def tokens(self):
-        return self.mask.shape[1]
 
     def add(self, masked):
         """The ms of one more token in each row."""
@@ -63,63 +61,53 @@ class Growing:
         self.synchronize()
         return (time.monotonic() - began) * 1000
 
-    def state(self):
-        return self.tokens, self.cache
+    def kept(self):
+        """A copy for one `back_to`: how a cache is shortened depends on the version of transformers, and a call that failed fills only some layers."""
+        return self.mask, copy.deepcopy(self.cache)
 
-    def back_to(self, state):
-        """Take out the tokens that were added since, also where a layer failed before all layers had the last one."""
-        tokens, self.cache = state
-        if hasattr(self.cache, "crop"):  # the tuples of earlier versions of transformers never came to hold them
-            self.cache.crop(tokens)
-        self.mask = self.mask[:, :tokens]
+    def back_to(self, kept):
+        self.mask, self.cache = kept
 
 
 def compare(growing, masked):
     """{kernels, first_length, new_ms, seen_ms, extra_ms} of one round.
 
-    `kernels` are those of the tokens before, see `attention_kernels.heard`; the first length is that of the first timed token's cache; `extra_ms` is
-    the median of `new_ms`, over lengths seen for the first time, less that of `seen_ms`, over the same lengths.
+    `kernels` are those of the tokens before, see `attention_kernels.heard`. The first timed token is added to a cache of `first_length` tokens.
+    `extra_ms` is the median of `new_ms`, over lengths seen for the first time, less that of `seen_ms`, over the same lengths.
     """
     with attention_kernels.heard() as kernels:
         for _ in range(BEFORE):
             growing.add(masked)
-    state = growing.state()
+    kept = growing.kept()
+    first_length = growing.mask.shape[1]
     new_ms = [growing.add(masked) for _ in range(LENGTHS)]
-    growing.back_to(state)
-    first_length = growing.tokens
+    growing.back_to(kept)
     seen_ms = [growing.add(masked) for _ in range(LENGTHS)]
     extra_ms = statistics.median(new_ms) - statistics.median(seen_ms)
     return {"kernels": sorted(kernels), "first_length": first_length, "new_ms": new_ms, "seen_ms": seen_ms, "extra_ms": extra_ms}
 
 
-def in_turn(choice_names):
-    """The (name of a choice, name of a mask) of each round, in its order: a round begins one choice later than the one before."""
-    for number in range(ROUNDS):
-        start = number % len(choice_names)
-        yield [(kernels, name) for kernels in choice_names[start:] + choice_names[:start] for name in MASKS]
-
-
 def examine(model, input_ids, synchronize, tell=lambda answers: None):
-    """{choice: {"unmasked" and "masked": [what `compare` answers, a round each], or {"reason"} where the kernels cannot compute it}}; `tell` hears each."""
+    """{choice: {"unmasked" and "masked": [of each round what `compare` answers, or {"reason"} where it failed]}}; `tell` hears the answers so far."""
     import torch
 
     contexts = choices()
-    answers = {kernels: {name: [] for name in MASKS} for kernels in contexts}
+    order, answers = list(contexts), {kernels: {name: [] for name in MASKS} for kernels in contexts}
     with torch.no_grad():
         growing = Growing(model, input_ids, synchronize)
-        for turns in in_turn(list(contexts)):
-            for kernels, name in turns:
-                if isinstance(answers[kernels][name], dict):
-                    continue
-                state = growing.state()
+        for _ in range(ROUNDS):
+            for kernels, name in itertools.product(order, MASKS):
+                kept = growing.kept()
                 try:
                     with contexts[kernels]():
-                        answers[kernels][name].append(compare(growing, name == "masked"))
-                except RuntimeError as error:
-                    answers[kernels][name] = {"reason": str(error)[:300]}
-                    growing.back_to(state)
-                print(kernels, name, answers[kernels][name], flush=True)
+                        answer = compare(growing, name == "masked")
+                except RuntimeError as error:  # such as a kernel that cannot compute this attention
+                    answer = {"reason": str(error)[:300]}
+                    growing.back_to(kept)
+                answers[kernels][name].append(answer)
+                print(kernels, name, answer, flush=True)
                 tell(answers)
+            order = order[1:] + order[:1]
     return answers
 
 

@@ -268,17 +268,15 @@ def test_each_length_of_a_cache_is_timed_new_and_seen_and_no_two_choices_share_o
     answers, heard, lengths = either.code(NEW_LENGTHS.format(path=str(checkpoints["gptj"]), rounds=2, fails="False"))
     assert heard.pop(0) == [8, 0, 8]
     assert {"chosen"} <= set(answers) <= {"chosen", "cudnn", "without_cudnn"}
-    length, grown, reasons, names = 8, [8], set(), list(answers)
+    length, grown, names = 8, [8], list(answers)
     for number, order in enumerate((names, names[1:] + names[:1])):
         for kernels, name in [(kernels, name) for kernels in order for name in ("unmasked", "masked")]:
             told = answers[kernels][name]
-            if "reason" in told:
-                assert kernels == "cudnn", "no CPU has this kernel"
-                if (kernels, name) not in reasons:
-                    heard.pop(0)
-                reasons.add((kernels, name))
-                continue
             of_round = told[number]
+            if "reason" in of_round:
+                assert kernels == "cudnn", "no CPU has this kernel"
+                heard.pop(0)
+                continue
             assert len(told) == 2 and of_round["first_length"] == length + 1 and len(of_round["new_ms"]) == len(of_round["seen_ms"]) == 3
             assert of_round["extra_ms"] == sorted(of_round["new_ms"])[1] - sorted(of_round["seen_ms"])[1] and min(of_round["seen_ms"]) > 0
             of_choice, heard = heard[:7], heard[7:]
@@ -290,12 +288,40 @@ def test_each_length_of_a_cache_is_timed_new_and_seen_and_no_two_choices_share_o
         assert lengths == grown
 
 
-def test_new_lengths_in_a_choice_of_kernels_that_fails_have_a_reason_and_leave_no_token_in_the_cache(guest, checkpoints):
+def test_new_lengths_of_a_round_that_fails_have_a_reason_and_leave_no_token_in_the_cache_and_other_rounds_stay(guest, checkpoints):
     second_masked_token = "heard[-1][1:] == [2, 14]"
     answers, _, lengths = guest.code(NEW_LENGTHS.format(path=str(checkpoints["gptj"]), rounds=3, fails=second_masked_token))
-    assert answers["chosen"]["masked"] == {"reason": "no kernel " * 30}, "in a later round it is not tried again"
+    failed, second, third = answers["chosen"]["masked"]
+    assert failed == {"reason": "no kernel " * 30} and len(second["new_ms"]) == len(third["seen_ms"]) == 3
     assert lengths[7:11] == [12, 13, 13, 14]
     assert answers["cudnn"]["unmasked"][0]["first_length"] == 13
+
+
+#: The kernels that attention_kernels.heard names while one attention is computed by a torch that lacks what `lacks` deletes.
+HEARD = """import json, torch
+from bench.instruments import attention_kernels
+functional, query = torch.nn.functional, torch.ones(1, 1, 2, 8)
+{lacks}
+before = getattr(functional, "scaled_dot_product_attention", None)
+with attention_kernels.only("MATH")(), attention_kernels.heard() as kernels:
+    if before:
+        given = [functional.scaled_dot_product_attention(query, query, query, mask) for mask in (None, torch.zeros(2, 2))]
+        functional.scaled_dot_product_attention(query, query, query, attn_mask=torch.zeros(2, 2))
+        assert all(output.equal(query) for output in given)
+assert getattr(functional, "scaled_dot_product_attention", None) is before
+print(json.dumps(sorted(kernels)))"""
+
+
+@pytest.mark.parametrize(
+    ("lacks", "kernels"),
+    [
+        ("", ["MATH", "MATH with a mask"]),
+        ("del torch._fused_sdp_choice", ["unknown", "unknown with a mask"]),
+        ("del functional.scaled_dot_product_attention", []),
+    ],
+)
+def test_the_kernels_of_attention_are_told_or_said_to_be_unknown(guest, lacks, kernels):
+    assert guest.code(HEARD.format(lacks=lacks)) == kernels
 
 
 def test_new_lengths_of_a_job_are_written_with_its_prompt_the_kernels_and_the_libraries(guest, tmp_path, checkpoints):
