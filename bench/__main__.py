@@ -75,7 +75,7 @@ def refused(job, backend, form):
     """The Result of a job that cannot run here, by its backend and its form, or None."""
     status = "unsupported"
     try:
-        reason = forms.refusal(job.form, job.backend) or backend.unsupported(job) or forms.unsupported(form, job)
+        reason = forms.refusal(job.form, job.backend) or backends.mistake_in(backend, job.load) or backend.unsupported(job) or forms.unsupported(form, job)
     except Exception as error:  # a library that is not there, for example
         traceback.print_exc()
         status, reason = "failed", reasons.reason(error)

@@ -6,7 +6,8 @@ A backend is a module with
     load(job)          the model ready on its devices, as an Engine; compiling and allocating ahead happen in `load`, not in a call
     GIVES              the abilities of its engine (optional; default: ABILITIES, all that a module of transformers has)
     ARGUMENTS          the keys of an article's `load` beside `dtype` (optional)
-    mistake_in(load)   what is wrong with the values of a case's `load`, or "" (optional); the host asks before anything is built
+    mistake_in(load)   what is wrong with the values of a case's `load`, or "" (optional); the host asks before anything is built,
+                       the guest before anything is loaded
     RANKS              True where the backend runs as one process for each GPU (optional; `python -m bench` starts the processes)
 
 The host reads GIVES too, so a backend's module imports its libraries inside its functions.

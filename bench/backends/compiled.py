@@ -17,8 +17,8 @@ options of `load`:
     split_biases   whether biases are added after their products (greedy_loop.split_biases); only with a batch of one row, unless given
     sums           whether the batched products of `eager` attention are sums in kernels of Inductor (greedy_loop.sums_for_rows)
     waits          whether a kernel that overlaps with the kernel ahead of it waits before it reads or writes anything (waiting_kernels)
-    attention      transformers' attention implementation, where the model has several; or "grouped", the kit's (bench/models/grouped_attention.py): a step
-                   copies no key head for the query heads that share it
+    attention      where the model has several: "eager" or "sdpa" of transformers; or "grouped", the kit's (bench/models/grouped_attention.py), with which
+                   a step copies no key head for the query heads that share it
 """
 
 import atexit
@@ -36,6 +36,8 @@ from bench.models import greedy_loop, grouped_attention, pretrained, prompts
 GIVES = (TOKENS, MASK, LOGITS)
 
 ARGUMENTS = ("cache_tokens", "loop", "products", "mode", "compiler", "inductor", "split_biases", "sums", "waits", "attention")
+
+ATTENTIONS = ("eager", "sdpa", grouped_attention.NAME)
 
 COMPILER = "inductor"
 
@@ -81,6 +83,11 @@ WARM_UP_CALLS, WARM_UP_TOKENS = 2, 6
 
 #: The cache has room for at least so many new tokens: warm-up calls and profiles (bench/profile.py) make that many.
 LEAST_NEW_TOKENS = 8
+
+
+def mistake_in(load):
+    name = load.get("attention", ATTENTIONS[0])
+    return "" if name in ATTENTIONS else "load.attention is {!r}, allowed are {}".format(name, ", ".join(ATTENTIONS))
 
 
 def unsupported(job):
@@ -144,7 +151,7 @@ def load(job):
 
 def of_model(job, model, ids):
     """The engine of a model that lies on its device, compiled as `job.load` says for prompts like `ids`."""
-    told = use_attention(model, job.load.get("attention"))
+    told = use_attention(model, job.load["attention"]) if "attention" in job.load else {}
     cache_tokens, rows = cache_tokens_of(job, ids.shape[1]), job.prompt["batch_size"]
     loop = job.load.get("loop") or loop_of(job, model)
     compiler = job.load.get("compiler", COMPILER)
@@ -162,13 +169,18 @@ def of_model(job, model, ids):
 
 
 def use_attention(model, name):
-    """Set the model's attention implementation, where a case names one; returns what `used` tells of it, which is the kit's own alone."""
+    """Set the model's attention implementation; returns what `used` tells of it, which is the kit's own alone.
+
+    Raises ValueError for a model whose layers cannot take another one.
+    """
     if name == grouped_attention.NAME:
-        grouped_attention.use(model)
-        return {"attention": name}
-    if name is not None:
-        model.set_attn_implementation(name)
-    return {}
+        grouped_attention.register()
+    model.set_attn_implementation(name)
+    # transformers only warns, and goes on with the implementation of before.
+    if model.config._attn_implementation != name:
+        words = "{} computes its attention itself and takes no other function: give load another attention than {!r}, or leave it out"
+        raise ValueError(words.format(type(model).__name__, name))
+    return {"attention": name} if name == grouped_attention.NAME else {}
 
 
 def loop_of(job, model):

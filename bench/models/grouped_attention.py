@@ -8,18 +8,13 @@ several times as large. Here the query heads that share a key head are the rows 
 NAME = "grouped"
 
 
-def use(model):
-    """Let a model compute its attention by `forward`. Raises ValueError for a model whose layers cannot take another function."""
+def register():
+    """Let transformers know `forward` by NAME."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 
     AttentionInterface.register(NAME, forward)
     AttentionMaskInterface.register(NAME, sdpa_mask)
-    model.set_attn_implementation(NAME)
-    # transformers only warns, and goes on with the function of before.
-    if model.config._attn_implementation != NAME:
-        words = "{} computes its attention itself and takes no other function: give load another attention than {!r}, or leave it out"
-        raise ValueError(words.format(type(model).__name__, NAME))
 
 
 def forward(module, query, key, value, attention_mask, dropout=0.0, scaling=None, position_bias=None, **more):

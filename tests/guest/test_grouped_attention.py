@@ -58,7 +58,7 @@ def test_a_step_has_the_numbers_of_sdpa_and_eager_with_and_without_a_mask(guest,
 
 IN_GENERATE = """
 import json, torch, transformers
-from bench.models import grouped_attention
+from bench.backends import compiled
 from transformers.integrations import sdpa_attention
 
 torch.set_num_threads(1)
@@ -79,7 +79,7 @@ asked = dict(attention_mask=mask, do_sample=False, max_new_tokens=12, min_new_to
 
 
 caches, found = ({{}}, {{"cache_implementation": "static", "disable_compile": True}}), []
-grouped_attention.use(model)
+compiled.use_attention(model, "grouped")
 sdpa_attention.sdpa_attention_forward = of_sdpa
 ours = [model.generate(ids, **asked, **cache) for cache in caches]
 sdpa_attention.sdpa_attention_forward = theirs
@@ -177,9 +177,12 @@ def test_results_with_an_attention_of_transformers_tell_what_they_told_before(gu
     assert result.status == "ok" and "attention" not in result.used, result.reason
 
 
-@pytest.mark.parametrize(("architecture", "name"), [("bloom", "BloomForCausalLM"), ("gptj", "GPTJForCausalLM")])
-def test_a_model_whose_layers_take_no_other_function_is_refused(guest, checkpoints, architecture, name):
+@pytest.mark.parametrize(
+    ("architecture", "name", "attention"),
+    [("bloom", "BloomForCausalLM", "grouped"), ("gptj", "GPTJForCausalLM", "grouped"), ("gptj", "GPTJForCausalLM", "sdpa")],
+)
+def test_a_model_whose_layers_take_no_other_function_is_refused(guest, checkpoints, architecture, name, attention):
     """transformers itself would warn, and go on with the layers' own attention."""
-    result = guest.run(compiled_job(architecture, checkpoints, load=GROUPED))
-    words = f"{name} computes its attention itself and takes no other function: give load another attention than 'grouped', or leave it out"
+    result = guest.run(compiled_job(architecture, checkpoints, load=dict(GROUPED, attention=attention)))
+    words = f"{name} computes its attention itself and takes no other function: give load another attention than {attention!r}, or leave it out"
     assert result.status == "failed" and words in result.reason

@@ -183,6 +183,11 @@ def copy(tmp_path):
             'load = { dtype = "float16", cudnn_attention = "no" }',
             r"load\]: load.cudnn_attention is 'no', allowed are true and false",
         ),
+        (
+            'load = { dtype = "float16" }',
+            'load = { dtype = "float16", cudnn_atention = false }',
+            r"load\]: unknown key 'cudnn_atention'; did you mean 'cudnn_attention'\? allowed are cudnn_attention, dtype",
+        ),
         ('dtype = "float16"\nruns', 'dtype = "float15"\nruns', r"\[variants.controlled\]: dtype 'float15' is unknown, known are float32"),
         ('backend = "int8"', 'backend = "int9"', r"\[cases\[int8\]\]: backend 'int9' has no module bench/backends/int9.py"),
         ('backend = "int8"', 'backend = "int8"\nform = "genrate"', r"\[cases\[int8\]\]: form 'genrate' has no module"),

@@ -149,10 +149,15 @@ def test_a_torch_without_a_switch_for_cudnn_s_attention_is_refused_before_anythi
 
 
 @pytest.mark.parametrize("value", ["no", 0, 1, None, []])
-def test_a_switch_of_cudnn_s_attention_is_true_or_false(monkeypatch, value):
-    monkeypatch.setattr(transformers.metadata, "version", lambda name: "2.11.0")
-    words = f"load.cudnn_attention is {value!r}, allowed are true and false"
-    assert transformers.unsupported(types.SimpleNamespace(load={"cudnn_attention": value})) == transformers.mistake_in({"cudnn_attention": value}) == words
+def test_a_switch_of_cudnn_s_attention_is_true_or_false(value):
+    assert transformers.mistake_in({"cudnn_attention": value}) == f"load.cudnn_attention is {value!r}, allowed are true and false"
+    assert [transformers.mistake_in(load) for load in ({}, {"cudnn_attention": True}, {"cudnn_attention": False})] == [""] * 3
+
+
+@pytest.mark.parametrize("value", ["groupd", "", "GROUPED", "paged|sdpa", 5, True, None, [], {}, ["sdpa"]])
+def test_an_attention_of_compiled_is_eager_sdpa_or_grouped(value):
+    assert compiled.mistake_in({"attention": value}) == f"load.attention is {value!r}, allowed are eager, sdpa, grouped"
+    assert [compiled.mistake_in(load) for load in ({}, {"attention": "eager"}, {"attention": "sdpa"}, {"attention": "grouped"})] == [""] * 4
 
 
 @pytest.mark.parametrize(
