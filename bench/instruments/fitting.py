@@ -42,7 +42,12 @@ def _is_plain(job):
     return job.backend == "transformers"
 
 
+def _lets_torch_choose(job):
+    return job.load.get("cudnn_attention", True)
+
+
 _ONE_PROCESS = (_is_in_one_process, "one GPU, which is one process")
+_PLAIN = (_is_plain, "plain transformers, such as long-prompts, case transformers")
 #: Of each instrument that does not examine every job: what a job must be, and the same in words.
 MUST = {
     "clocks_batches": (_ONE_PROCESS, (_is_timed_in_batches, "batch-generate, case batch")),
@@ -50,10 +55,10 @@ MUST = {
     "clocks_tokens": (_ONE_PROCESS, (_is_timed_in_tokens, "deepspeed-inference, case {}".format(" or ".join(TIMED_IN_TOKENS)))),
     "collectives": ((_has_several_deepspeed_ranks, "deepspeed on at least 2 GPUs"),),
     "device_map": ((_has_a_map_of_several_devices, "a case with a device map, such as layer-parallel or int8, on at least 2 GPUs"),),
-    "equal_calls": (_ONE_PROCESS, (_is_plain, "plain transformers, such as long-prompts, case transformers")),
+    "equal_calls": (_ONE_PROCESS, _PLAIN),
     "float32_rotary": ((_is_random_gptj, "GPT-J with random weights"),),
     "layers": (_ONE_PROCESS,),
-    "new_lengths": (_ONE_PROCESS, (_is_plain, "plain transformers, such as long-prompts, case transformers")),
+    "new_lengths": (_ONE_PROCESS, _PLAIN, (_lets_torch_choose, "a case in which torch may choose cuDNN's attention, such as long-prompts, case transformers")),
     "threads": ((_has_several_threads, "tensor-parallel on at least 2 GPUs"),),
 }
 
@@ -68,6 +73,6 @@ def refusal(instrument, job):
 
 
 def must_fit(instrument, job):
-    """End the process where a job does not fit."""
-    if reason := refusal(instrument, job):
+    """End the process where a job does not fit, or its backend refuses a value of its `load`: a job written by hand met no check of the host."""
+    if reason := refusal(instrument, job) or backends.mistake_in(backends.find(job.backend), job.load):
         sys.exit(reason)

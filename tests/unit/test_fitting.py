@@ -45,6 +45,27 @@ def test_a_job_that_an_instrument_does_not_examine_is_one_line(tmp_path, instrum
     assert refusal(tmp_path, instrument, job) == told
 
 
+def test_new_lengths_asks_for_a_case_in_which_torch_may_choose_cudnn_s_attention(tmp_path):
+    job = synthetic.job("transformers")
+    job.load["cudnn_attention"] = False
+    assert refusal(tmp_path, "new_lengths", job).endswith(
+        "take a job of a case in which torch may choose cuDNN's attention, such as long-prompts, case transformers"
+    )
+    for instrument, allowed in (("new_lengths", True), ("equal_calls", False)):
+        job.load["cudnn_attention"] = allowed
+        assert "No module named" in refusal(tmp_path, instrument, job)
+
+
+@pytest.mark.parametrize(
+    ("instrument", "case", "name", "value"), [("layers", "transformers", "cudnn_attention", "no"), ("clocks_latency", "compiled", "attention", "groupd")]
+)
+def test_a_value_that_the_backend_of_a_job_refuses_is_one_line_as_well(tmp_path, instrument, case, name, value):
+    job = synthetic.job(case)
+    job.load[name] = value
+    told = refusal(tmp_path, instrument, job)
+    assert told.startswith(f"load.{name} is {value!r}, allowed are ") and "\n" not in told
+
+
 @pytest.mark.parametrize(("case", "form"), [("vllm-fp16", "padded-sentences"), ("accelerate-fp16", "generate")])
 def test_the_second_article_s_benchmark_takes_its_own_systems_only(tmp_path, case, form):
     job = dataclasses.replace(synthetic.job("transformers"), case=case, form=form)
