@@ -38,7 +38,7 @@ def choices():
 
 
 class Growing:
-    """A cache of prompts that tokens are added to, with a mask [rows, tokens] that hides none of them."""
+    """A cache of prompts that tokens are added to, with their attention mask [rows, tokens]."""
 
     def __init__(self, model, input_ids, synchronize):
         import torch
@@ -53,11 +53,10 @@ class Growing:
         import torch
 
         self.mask = torch.cat([self.mask, torch.ones_like(self.token)], dim=1)
-        mask = self.mask.clone()
-        mask[::2, 0] = 0 if masked else 1
+        self.mask[::2, 0] = 0 if masked else 1
         self.synchronize()
         began = time.monotonic()
-        self.cache = self.body(self.token, attention_mask=mask, past_key_values=self.cache, use_cache=True).past_key_values
+        self.cache = self.body(self.token, attention_mask=self.mask, past_key_values=self.cache, use_cache=True).past_key_values
         self.synchronize()
         return (time.monotonic() - began) * 1000
 

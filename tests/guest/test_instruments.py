@@ -1,6 +1,7 @@
 """The scripts behind reports/instruments that a CPU can run."""
 
 import json
+import re
 
 import pytest
 
@@ -242,33 +243,38 @@ def test_equal_calls_of_a_job_are_written_with_its_prompt_and_the_libraries(gues
 
 
 #: What `new_lengths` says of a tiny model whose second layer fails where `fails`, with one token before three lengths, in `rounds` rounds; `heard` is
-#: [tokens, tokens behind the mask, length with the call] of each call, `lengths` are those of the cache after each call.
-NEW_LENGTHS = """import json, torch, transformers
+#: [tokens, the places that the mask hides, length with the call] of each call, `lengths` are those of the cache after each call. `order` has an s where
+#: the program waits for the device, a c where it reads the clock, by which each token takes longer than the one before, and an m where it calls the model.
+NEW_LENGTHS = """import itertools, json, torch, transformers, types
 from bench.instruments import new_lengths
 from bench.models import pretrained
 model = transformers.AutoModelForCausalLM.from_pretrained({path!r}).eval()
 new_lengths.BEFORE, new_lengths.LENGTHS, new_lengths.ROUNDS = 1, 3, {rounds}
 heard, body, forward = [], model.base_model, model.base_model.forward
 def listening(input_ids, attention_mask, **named):
-    heard.append([input_ids.shape[1], int((attention_mask == 0).sum()), attention_mask.shape[1]])
+    order.append("m")
+    heard.append([input_ids.shape[1], attention_mask.eq(0).nonzero().tolist(), attention_mask.shape[1]])
     output = forward(input_ids, attention_mask=attention_mask, **named)
     lengths.append(output.past_key_values.get_seq_length() if hasattr(output.past_key_values, "get_seq_length") else None)
     return output
 def failing(*arguments):
     if {fails}:
         raise RuntimeError("no kernel " * 100)
-lengths = []
+ticks, order, lengths = itertools.count(), [], []
+new_lengths.time = types.SimpleNamespace(monotonic=lambda: order.append("c") or next(ticks) ** 3)
 body.forward = listening
 pretrained.layers_of(model)[1].register_forward_pre_hook(failing)
-answers = new_lengths.examine(model, torch.arange(8).repeat(3, 1) + 10, lambda: None)
-print(json.dumps([answers, heard, lengths]))"""
+answers = new_lengths.examine(model, torch.arange(8).repeat(3, 1) + 10, lambda: order.append("s"))
+print(json.dumps([answers, heard, lengths, "".join(order)]))"""
+
+HIDDEN = [[0, 0], [2, 0]]
 
 
 def test_each_length_of_a_cache_is_timed_new_and_seen_and_no_two_choices_share_one(either, checkpoints):
-    answers, heard, lengths = either.code(NEW_LENGTHS.format(path=str(checkpoints["gptj"]), rounds=2, fails="False"))
-    assert heard.pop(0) == [8, 0, 8]
+    answers, heard, lengths, order = either.code(NEW_LENGTHS.format(path=str(checkpoints["gptj"]), rounds=2, fails="False"))
+    assert heard.pop(0) == [8, [], 8] and re.fullmatch("m(scm(sc)?)+", order), "the clock is read while the device has nothing to do"
     assert {"chosen"} <= set(answers) <= {"chosen", "cudnn", "without_cudnn"}
-    length, grown, names = 8, [8], list(answers)
+    length, grown, names, clock = 8, [8], list(answers), 0
     for number, order in enumerate((names, names[1:] + names[:1])):
         for kernels, name in [(kernels, name) for kernels in order for name in ("unmasked", "masked")]:
             told = answers[kernels][name]
@@ -276,12 +282,15 @@ def test_each_length_of_a_cache_is_timed_new_and_seen_and_no_two_choices_share_o
             if "reason" in of_round:
                 assert kernels == "cudnn", "no CPU has this kernel"
                 heard.pop(0)
+                clock += 1
                 continue
-            assert len(told) == 2 and of_round["first_length"] == length + 1 and len(of_round["new_ms"]) == len(of_round["seen_ms"]) == 3
-            assert of_round["extra_ms"] == sorted(of_round["new_ms"])[1] - sorted(of_round["seen_ms"])[1] and min(of_round["seen_ms"]) > 0
+            assert len(told) == 2 and of_round["first_length"] == length + 1
+            ms = [1000 * ((clock + read + 1) ** 3 - (clock + read) ** 3) for read in range(2, 14, 2)]
+            assert (of_round["new_ms"], of_round["seen_ms"], of_round["extra_ms"]) == (ms[:3], ms[3:], ms[1] - ms[4])
+            clock += 14
             of_choice, heard = heard[:7], heard[7:]
             expected = [length + 1, *[length + 2, length + 3, length + 4] * 2]
-            assert of_choice == [[1, 2 * (name == "masked"), with_call] for with_call in expected]
+            assert of_choice == [[1, HIDDEN * (name == "masked"), with_call] for with_call in expected]
             grown, length = grown + expected, length + 4
     assert not heard
     if lengths[0] is not None:
@@ -289,8 +298,8 @@ def test_each_length_of_a_cache_is_timed_new_and_seen_and_no_two_choices_share_o
 
 
 def test_new_lengths_of_a_round_that_fails_have_a_reason_and_leave_no_token_in_the_cache_and_other_rounds_stay(guest, checkpoints):
-    second_masked_token = "heard[-1][1:] == [2, 14]"
-    answers, _, lengths = guest.code(NEW_LENGTHS.format(path=str(checkpoints["gptj"]), rounds=3, fails=second_masked_token))
+    second_masked_token = f"heard[-1][1:] == [{HIDDEN}, 14]"
+    answers, _, lengths, _ = guest.code(NEW_LENGTHS.format(path=str(checkpoints["gptj"]), rounds=3, fails=second_masked_token))
     failed, second, third = answers["chosen"]["masked"]
     assert failed == {"reason": "no kernel " * 30} and len(second["new_ms"]) == len(third["seen_ms"]) == 3
     assert lengths[7:11] == [12, 13, 13, 14]
