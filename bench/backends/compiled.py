@@ -151,7 +151,9 @@ def load(job):
 
 def of_model(job, model, ids):
     """The engine of a model that lies on its device, compiled as `job.load` says for prompts like `ids`."""
-    told = use_attention(model, job.load["attention"]) if "attention" in job.load else {}
+    attention = job.load.get("attention")
+    if attention:
+        set_attention(model, attention)
     cache_tokens, rows = cache_tokens_of(job, ids.shape[1]), job.prompt["batch_size"]
     loop = job.load.get("loop") or loop_of(job, model)
     compiler = job.load.get("compiler", COMPILER)
@@ -164,15 +166,14 @@ def of_model(job, model, ids):
         record, prepared = _prepare_transformers(job, loaded, compiler)
     with waiting_kernels() if loop == KIT and settings["waits"] else contextlib.nullcontext():
         compiled = _compile(job, loaded, ids, record)
-    loaded.used = dict(compiled, dtype=pretrained.dtype_of(model), cache="static", cache_tokens=cache_tokens, loop=loop, compiler=compiler, **prepared, **told)
+    loaded.used = dict(compiled, dtype=pretrained.dtype_of(model), cache="static", cache_tokens=cache_tokens, loop=loop, compiler=compiler, **prepared)
+    if attention == grouped_attention.NAME:  # results with one of transformers' tell none, as they did before the kit had its own
+        loaded.used["attention"] = attention
     return loaded
 
 
-def use_attention(model, name):
-    """Set the model's attention implementation; returns what `used` tells of it, which is the kit's own alone.
-
-    Raises ValueError for a model whose layers cannot take another one.
-    """
+def set_attention(model, name):
+    """Set the model's attention implementation. Raises ValueError for a model whose layers cannot take another one."""
     if name == grouped_attention.NAME:
         grouped_attention.register()
     model.set_attn_implementation(name)
@@ -180,7 +181,6 @@ def use_attention(model, name):
     if model.config._attn_implementation != name:
         words = "{} computes its attention itself and takes no other function: give load another attention than {!r}, or leave it out"
         raise ValueError(words.format(type(model).__name__, name))
-    return {"attention": name} if name == grouped_attention.NAME else {}
 
 
 def loop_of(job, model):

@@ -26,8 +26,7 @@ def forward(module, query, key, value, attention_mask, dropout=0.0, scaling=None
         return step(query, key, value, attention_mask, scaling), None
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-    given = dict(more, dropout=dropout, scaling=scaling, position_bias=position_bias)
-    return sdpa_attention_forward(module, query, key, value, attention_mask, **given)
+    return sdpa_attention_forward(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, position_bias=position_bias, **more)
 
 
 def step(query, key, value, mask=None, scaling=None):

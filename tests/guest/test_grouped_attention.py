@@ -79,7 +79,7 @@ asked = dict(attention_mask=mask, do_sample=False, max_new_tokens=12, min_new_to
 
 
 caches, found = ({{}}, {{"cache_implementation": "static", "disable_compile": True}}), []
-compiled.use_attention(model, "grouped")
+compiled.set_attention(model, "grouped")
 sdpa_attention.sdpa_attention_forward = of_sdpa
 ours = [model.generate(ids, **asked, **cache) for cache in caches]
 sdpa_attention.sdpa_attention_forward = theirs
