@@ -217,19 +217,37 @@ def test_a_kernel_that_cannot_compute_the_attention_has_a_reason(guest, checkpoi
     assert told == {"reason": "no kernel " * 30} and len(heard) == len(kernels) > 1
 
 
-KERNELS = """import json
+#: Which of torch's kernels {instrument} allows in each choice, where torch knows all of them but {unknown}; none if it has no list of kernels.
+KERNELS = """import json, sys, types
+import torch.nn.attention
 from torch.backends import cuda
-from bench.instruments import equal_calls
-allowed = {}
-for name, only in equal_calls.choices().items():
+from bench.instruments import attention_kernels, {instrument}
+names, allowed = dict(zip(attention_kernels.KERNELS, ("flash", "cudnn", "mem_efficient", "math"))), {{}}
+known = {{name: getattr(torch.nn.attention.SDPBackend, name) for name in names if name != {unknown!r}}}
+stub = types.SimpleNamespace(SDPBackend=types.SimpleNamespace(**known), sdpa_kernel=torch.nn.attention.sdpa_kernel)
+sys.modules["torch.nn.attention"] = None if {unknown!r} == "any" else stub
+for name, only in {instrument}.choices().items():
     with only():
-        allowed[name] = [cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled()]
+        allowed[name] = [name for name in names if getattr(cuda, names[name] + "_sdp_enabled")()]
 print(json.dumps(allowed))"""
 
+FLASH, CUDNN, EFFICIENT, MATH = ALL = ["FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION", "MATH"]
 
-def test_a_kernel_of_torch_is_examined_alone_and_one_choice_is_torch_s_own(guest):
-    of_kernels = {"FLASH_ATTENTION": [True, False, False], "EFFICIENT_ATTENTION": [False, True, False], "MATH": [False, False, True]}
-    assert guest.code(KERNELS) == {"chosen": [True, True, True], "CUDNN_ATTENTION": [False, False, False], **of_kernels}
+
+@pytest.mark.parametrize(
+    ("instrument", "unknown", "allowed"),
+    [
+        ("equal_calls", "", {"chosen": ALL, **{name: [name] for name in ALL}}),
+        ("equal_calls", CUDNN, {"chosen": ALL, **{name: [name] for name in (FLASH, EFFICIENT, MATH)}}),
+        ("equal_calls", "any", {"chosen": ALL}),
+        ("new_lengths", "", {"chosen": ALL, "cudnn": [CUDNN], "without_cudnn": [FLASH, EFFICIENT, MATH]}),
+        ("new_lengths", EFFICIENT, {"chosen": ALL, "cudnn": [CUDNN], "without_cudnn": [FLASH, MATH]}),
+        ("new_lengths", CUDNN, {"chosen": ALL}),
+        ("new_lengths", "any", {"chosen": ALL}),
+    ],
+)
+def test_each_choice_allows_its_kernels_of_torch_alone_and_one_choice_is_torch_s_own(guest, instrument, unknown, allowed):
+    assert guest.code(KERNELS.format(instrument=instrument, unknown=unknown)) == allowed
 
 
 def test_equal_calls_of_a_job_are_written_with_its_prompt_and_the_libraries(guest, tmp_path, checkpoints):
