@@ -55,10 +55,10 @@ MUST = {
     "clocks_tokens": (_ONE_PROCESS, (_is_timed_in_tokens, "deepspeed-inference, case {}".format(" or ".join(TIMED_IN_TOKENS)))),
     "collectives": ((_has_several_deepspeed_ranks, "deepspeed on at least 2 GPUs"),),
     "device_map": ((_has_a_map_of_several_devices, "a case with a device map, such as layer-parallel or int8, on at least 2 GPUs"),),
-    "equal_calls": (_ONE_PROCESS, _PLAIN),
+    "equal_calls": (_PLAIN,),
     "float32_rotary": ((_is_random_gptj, "GPT-J with random weights"),),
     "layers": (_ONE_PROCESS,),
-    "new_lengths": (_ONE_PROCESS, _PLAIN, (_lets_torch_choose, "a case in which torch may choose cuDNN's attention, such as long-prompts, case transformers")),
+    "new_lengths": (_PLAIN, (_lets_torch_choose, "a case in which torch may choose cuDNN's attention, such as long-prompts, case transformers")),
     "threads": ((_has_several_threads, "tensor-parallel on at least 2 GPUs"),),
 }
 

@@ -195,6 +195,7 @@ print(json.dumps([answers["chosen"], sorted(answers), heard, len(layers), left])
         ("hidden += turn * (part is layers[1])", ("each its own", 1, 0, None)),
         ("hidden += turn % 2 * (part is layers[0]) + turn * (part is layers[1])", ("each its own", 0, 0, None)),
         ("hidden += 7 * (turn in (1, 5)) * (part is layers[1])", ("an odd first one", 1, 0, None)),
+        ("hidden += 7 * (turn % 2) * (part is layers[1])", ("two in turn", 1, 0, None)),
         ("hidden[:, -1] += turn * (part is norm)", ("each its own", "the norm", 0, None)),
         ("hidden[2] += part is layers[1]", ("one", None, 1, 1)),
         ("hidden[1] += part is layers[1]; hidden[2] += part is layers[0]", ("one", None, 2, 0)),
@@ -204,8 +205,8 @@ def test_calls_and_rows_that_differ_are_found_with_their_first_layer(either, che
     told, kernels, heard, layers, hooks_left = either.code(EQUAL_CALLS.format(path=str(checkpoints["gptj"]), change=change))
     outputs, first_layer, rows, first_layer_of_rows = expected
     for name, calls in (("prompt", 4), ("token", 10)):
-        of_calls = {"calls": calls, "differing_calls": 0 if outputs == "one" else calls - 1}
-        of_calls["different_outputs"] = {"one": 1, "an odd first one": 2, "each its own": calls}[outputs]
+        of_calls = {"calls": calls, "differing_calls": {"one": 0, "two in turn": calls // 2}.get(outputs, calls - 1)}
+        of_calls["different_outputs"] = {"one": 1, "an odd first one": 2, "two in turn": 2, "each its own": calls}[outputs]
         of_calls["first_layer"] = layers if first_layer == "the norm" else first_layer
         assert told[name] == {**of_calls, "differing_rows": rows, "first_layer_of_rows": first_layer_of_rows}
     assert {"chosen", "MATH"} <= set(kernels) and heard == [*range(1, len(kernels) + 1)] and hooks_left == 0
@@ -324,31 +325,33 @@ def test_new_lengths_of_a_round_that_fails_have_a_reason_and_leave_no_token_in_t
     assert answers["cudnn"]["unmasked"][0]["first_length"] == 13
 
 
-#: The kernels that attention_kernels.heard names while one attention is computed by a torch that lacks what `lacks` deletes.
+#: The kernels that attention_kernels.heard names for an attention with these `arguments` beside query, key and value, by a torch that lacks what
+#: `lacks` deletes.
 HEARD = """import json, torch
 from bench.instruments import attention_kernels
-functional, query = torch.nn.functional, torch.ones(1, 1, 2, 8)
+functional, query, mask = torch.nn.functional, torch.ones(1, 1, 2, 8), torch.zeros(2, 2)
 {lacks}
-before = getattr(functional, "scaled_dot_product_attention", None)
+before = vars(functional).get("scaled_dot_product_attention")
 with attention_kernels.only("MATH")(), attention_kernels.heard() as kernels:
-    if before:
-        given = [functional.scaled_dot_product_attention(query, query, query, mask) for mask in (None, torch.zeros(2, 2))]
-        functional.scaled_dot_product_attention(query, query, query, attn_mask=torch.zeros(2, 2))
-        assert all(output.equal(query) for output in given)
-assert getattr(functional, "scaled_dot_product_attention", None) is before
+    assert before is None or functional.scaled_dot_product_attention(query, query, query, {arguments}).equal(query)
+assert vars(functional).get("scaled_dot_product_attention", "none") is (before or "none")
 print(json.dumps(sorted(kernels)))"""
 
 
 @pytest.mark.parametrize(
-    ("lacks", "kernels"),
+    ("lacks", "arguments", "kernels"),
     [
-        ("", ["MATH", "MATH with a mask"]),
-        ("del torch._fused_sdp_choice", ["unknown", "unknown with a mask"]),
-        ("del functional.scaled_dot_product_attention", []),
+        ("", "", ["MATH"]),
+        ("", "None", ["MATH"]),
+        ("", "mask", ["MATH with a mask"]),
+        ("", "attn_mask=mask", ["MATH with a mask"]),
+        ("del torch._fused_sdp_choice", "", ["unknown"]),
+        ("del torch._fused_sdp_choice", "mask", ["unknown with a mask"]),
+        ("del functional.scaled_dot_product_attention", "", []),
     ],
 )
-def test_the_kernels_of_attention_are_told_or_said_to_be_unknown(guest, lacks, kernels):
-    assert guest.code(HEARD.format(lacks=lacks)) == kernels
+def test_the_kernels_of_attention_are_told_or_said_to_be_unknown(guest, lacks, arguments, kernels):
+    assert guest.code(HEARD.format(lacks=lacks, arguments=arguments)) == kernels
 
 
 def test_new_lengths_of_a_job_are_written_with_its_prompt_the_kernels_and_the_libraries(guest, tmp_path, checkpoints):
@@ -364,3 +367,18 @@ def test_new_lengths_of_a_job_are_written_with_its_prompt_the_kernels_and_the_li
     kernels = {name: [kernels for of_round in without[name] for kernels in of_round["kernels"]] for name in without}
     assert kernels["masked"] and all(kernel.endswith(" with a mask") for kernel in kernels["masked"])
     assert kernels["unmasked"] and not any(kernel.endswith(" with a mask") for kernel in kernels["unmasked"]), "transformers drops a mask that hides nothing"
+
+
+WAITING = """import json
+from bench.instruments import new_lengths
+waits = []
+new_lengths.measure.synchronizer = lambda job: lambda: waits.append(job.device)
+new_lengths.BEFORE, new_lengths.LENGTHS, new_lengths.ROUNDS = 1, 1, 1
+new_lengths.main({job!r}, {out!r})
+print(json.dumps(sorted(set(waits))))"""
+
+
+def test_new_lengths_of_a_job_are_timed_while_its_device_has_nothing_to_do(guest, tmp_path, checkpoints):
+    job = tmp_path / "job.json"
+    job.write_text(to_json(tiny_job("llama", checkpoints["llama"])))
+    assert guest.code(WAITING.format(job=str(job), out=str(tmp_path / "out.json"))) == ["cpu"]

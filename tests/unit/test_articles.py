@@ -185,6 +185,16 @@ def copy(tmp_path):
         ),
         (
             'load = { dtype = "float16" }',
+            'load = { dtype = "float16" }\nin_variant = { controlled = { load = { cudnn_attention = 1 } } }',
+            r"\[cases\[transformers\].in_variant.controlled.load\]: load.cudnn_attention is 1, allowed are true and false",
+        ),
+        (
+            'products = "waiting-combined"',
+            'products = "waiting-combined", attention = ["sdpa"]',
+            r"\[cases\[compiled\].load\]: load.attention is \['sdpa'\], allowed are eager, sdpa, grouped",
+        ),
+        (
+            'load = { dtype = "float16" }',
             'load = { dtype = "float16", cudnn_atention = false }',
             r"load\]: unknown key 'cudnn_atention'; did you mean 'cudnn_attention'\? allowed are cudnn_attention, dtype",
         ),

@@ -47,6 +47,7 @@ def test_a_job_that_an_instrument_does_not_examine_is_one_line(tmp_path, instrum
 
 def test_new_lengths_asks_for_a_case_in_which_torch_may_choose_cudnn_s_attention(tmp_path):
     job = synthetic.job("transformers")
+    assert "cudnn_attention" not in job.load and "No module named" in refusal(tmp_path, "new_lengths", job)
     job.load["cudnn_attention"] = False
     assert refusal(tmp_path, "new_lengths", job).endswith(
         "take a job of a case in which torch may choose cuDNN's attention, such as long-prompts, case transformers"
