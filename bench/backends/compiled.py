@@ -37,6 +37,7 @@ GIVES = (TOKENS, MASK, LOGITS)
 
 ARGUMENTS = ("cache_tokens", "loop", "products", "mode", "compiler", "inductor", "split_biases", "sums", "waits", "attention")
 
+#: No case and no test tried others of transformers, which loads some of them from the hub.
 ATTENTIONS = ("eager", "sdpa", grouped_attention.NAME)
 
 COMPILER = "inductor"

@@ -39,10 +39,10 @@ def heard():
     if attention is None:
         yield found
         return
-    names = {int(getattr(torch.nn.attention.SDPBackend, name)): name for name in known()}
+    names = {None: "unknown", **{int(getattr(torch.nn.attention.SDPBackend, name)): name for name in known()}}
 
     def listening(*arguments, **named):
-        number = int(ask(*arguments, **named)) if ask else "unknown"
+        number = int(ask(*arguments, **named)) if ask else None
         masked = named.get("attn_mask", arguments[3] if len(arguments) > 3 else None) is not None
         found.add(names.get(number, str(number)) + (" with a mask" if masked else ""))
         return attention(*arguments, **named)
