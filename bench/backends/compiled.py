@@ -37,9 +37,6 @@ GIVES = (TOKENS, MASK, LOGITS)
 
 ARGUMENTS = ("cache_tokens", "loop", "products", "mode", "compiler", "inductor", "split_biases", "sums", "waits", "attention")
 
-#: No case and no test tried others of transformers, which loads some of them from the hub.
-ATTENTIONS = ("eager", "sdpa", grouped_attention.NAME)
-
 COMPILER = "inductor"
 
 KIT, TRANSFORMERS = "kit", "transformers"
@@ -79,6 +76,9 @@ PRODUCTS = {
 
 DEFAULT_PRODUCTS = "ordered"
 
+#: What some options of `load` may be. No case and no test tried other attentions of transformers, which loads some of them from the hub.
+CHOICES = {"attention": ("eager", "sdpa", grouped_attention.NAME), "loop": (KIT, TRANSFORMERS), "products": tuple(PRODUCTS)}
+
 #: The first step compiles, the second records its CUDA graph, the third replays it; the second call reuses the graphs of the first.
 WARM_UP_CALLS, WARM_UP_TOKENS = 2, 6
 
@@ -87,8 +87,10 @@ LEAST_NEW_TOKENS = 8
 
 
 def mistake_in(load):
-    name = load.get("attention", ATTENTIONS[0])
-    return "" if name in ATTENTIONS else "load.attention is {!r}, allowed are {}".format(name, ", ".join(ATTENTIONS))
+    for option, allowed in CHOICES.items():
+        if load.get(option, allowed[0]) not in allowed:
+            return "load.{} is {!r}, allowed are {}".format(option, load[option], ", ".join(allowed))
+    return ""
 
 
 def unsupported(job):
@@ -194,11 +196,9 @@ def loop_of(job, model):
 def settings_of(load, rows, attention, compiler=COMPILER):
     """{products, mode, inductor, split_biases, sums, waits} of the kit's loop for a batch of `rows`, by `load` and the entry of PRODUCTS that it names.
 
-    `attention` is the model's implementation in transformers: only `eager` makes batched products. Raises ValueError for another name.
+    `attention` is the model's implementation in transformers: only `eager` makes batched products.
     """
     name = load.get("products", DEFAULT_PRODUCTS)
-    if name not in PRODUCTS:
-        raise ValueError("load.products is {!r}, allowed are {}".format(name, ", ".join(sorted(PRODUCTS))))
     mode, inductor, split_biases, sums, waits = PRODUCTS[name]
     return {
         "products": name,

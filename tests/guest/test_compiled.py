@@ -163,8 +163,6 @@ def test_a_name_of_products_chooses_settings_for_one_row_and_each_may_be_given()
     assert vectors["inductor"] == {"coordinate_descent_tuning": True} and vectors["split_biases"] is True and vectors["sums"] is False
     assert settings(products="tuned", inductor={"max_autotune": False})["inductor"] == {"coordinate_descent_tuning": False, "max_autotune": False}
     assert settings(products="tuned")["mode"] == "max-autotune-no-cudagraphs" and settings(products="vectors", rows=8)["split_biases"] is False
-    with pytest.raises(ValueError, match="^load.products is 'cubals', allowed are cublas, ordered, tuned, vectors, waiting-combined$"):
-        settings(products="cubals")
 
 
 WAITS = """

@@ -157,6 +157,20 @@ def test_a_switch_of_cudnn_s_attention_is_true_or_false(value):
 @pytest.mark.parametrize("value", ["groupd", "", "GROUPED", "paged|sdpa", 5, True, None, [], {}, ["sdpa"]])
 def test_an_attention_of_compiled_is_eager_sdpa_or_grouped(value):
     assert compiled.mistake_in({"attention": value}) == f"load.attention is {value!r}, allowed are eager, sdpa, grouped"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "allowed"),
+    [
+        ("products", "cubals", "ordered, cublas, vectors, tuned, waiting-combined"),
+        ("products", ["ordered"], "ordered, cublas, vectors, tuned, waiting-combined"),
+        ("loop", "vllm", "kit, transformers"),
+        ("loop", "", "kit, transformers"),
+    ],
+)
+def test_the_products_and_the_loop_of_compiled_are_names_that_it_knows(option, value, allowed):
+    assert compiled.mistake_in({"attention": "sdpa", option: value}) == f"load.{option} is {value!r}, allowed are {allowed}"
+    assert [compiled.mistake_in({option: name}) for name in allowed.split(", ")] == [""] * len(allowed.split(", "))
     assert [compiled.mistake_in(load) for load in ({}, {"attention": "eager"}, {"attention": "sdpa"}, {"attention": "grouped"})] == [""] * 4
 
 
