@@ -41,7 +41,7 @@ $(if $(STRAY),$(error error: $(STRAY) is a variable and no target; type $(STRAY)
 # Beside another target a word that is none, as in `demo extra`, would be told of at the end, when that one has run.
 TARGETS = $(shell sed -n 's/^\([a-z.][a-zA-Z%./ _-]*\):\([^=].*\)*$$/\1/p' $(firstword $(MAKEFILE_LIST)))
 NO_TARGET := $(if $(word 2,$(MAKECMDGOALS)),$(firstword $(filter-out $(TARGETS),$(MAKECMDGOALS))))
-$(if $(NO_TARGET),$(error $(or $(shell $(PYTHON) -m scripts.commands.targets '$(subst ','\'',$(NO_TARGET))' $(filter bench article build profile instrument verify rebuild sbom manifest,$(firstword $(MAKECMDGOALS)))),error: there is no target $(NO_TARGET))))
+$(if $(NO_TARGET),$(error $(or $(shell $(PYTHON) -m scripts.commands.targets '$(subst ','\'',$(NO_TARGET))' '$(subst ','\'',$(firstword $(MAKECMDGOALS)))'),error: there is no target $(NO_TARGET))))
 
 # The verb of a single target refuses a variable that it does not read. ARCHIVES also serves the installation of the tools.
 export KIT_TYPED := $(if $(word 2,$(MAKECMDGOALS)),,$(filter-out ARCHIVES,$(filter $(OPTIONS),$(TYPED))))

@@ -11,15 +11,13 @@ from scripts.errors import KitError, UsageError
 from scripts.machine import cores
 from scripts.results import marks
 from scripts.run import cost, outcome, plan, rounds, several
+from scripts.run.engines import demo_environments
 from scripts.run.options import Options
 from scripts.run.runner import Planned
 from scripts.units import counted
 from scripts.verdicts import calibration, row_groups
 from scripts.verdicts.calibration import EMPTY, KERNEL, Calibration
 from scripts.verdicts.row import CALIBRATION
-
-#: One place to run it without typing a stack: the demo's environment, which this engine brings along.
-STACK_OF_HOST = "demo"
 
 
 @click.command
@@ -30,7 +28,8 @@ def calibrate(slug: str, asked: Options) -> int:
     With JOBS=n the kernel then runs n times at once; how much longer it takes shows what other jobs cost here.
     """
     _refuse_what_it_ignores(asked)
-    own = STACK_OF_HOST if asked.engine == "host" and asked.stack == "article" and not asked.python_host else asked.stack
+    # The engine `host` brings this stack along, so nobody has to type one.
+    own = demo_environments.STACK if asked.engine == "host" and asked.stack == "article" and not asked.python_host else asked.stack
     repeats = asked.repeats if asked.repeats > 1 else stats.LEAST_RUNS
     asked = dataclasses.replace(asked, article=CALIBRATION, weights="random", stack=own, repeats=repeats)
     planned = plan.plan(articles.find(CALIBRATION).backends, asked, every=True)

@@ -54,7 +54,7 @@ def run_demo() -> None:
     """Run the demo; raises KitError after the last job where some jobs could not run, failed, or gave a wrong output."""
     options = Options(article="demo", engine="host", device="cpu", scale="tiny", weights="random", folder=DEMO / "runs")
     loaded = pins.load()
-    images = {name: loaded.image(name, "demo") for name, table in loaded.backends.items() if "demo" in table["stacks"]}
+    images = {name: loaded.image(name, demo_environments.STACK) for name in demo_environments.backends()}
     planned = _in_order_of_article(plan.plan(list(images), options, every=True))
     for image in images.values():
         image.refuse_other_lock()

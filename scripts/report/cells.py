@@ -75,7 +75,7 @@ def case(row: Row) -> str:
 
 def judged_case(row: Row) -> Markdown:
     """The case, and that its output failed its check: for tables without a column that tells it, whose numbers a reader would else compare."""
-    return Markdown("{}, **output FAILED**" if row.check and not row.output_is_right else "{}").format(case(row))
+    return Markdown("{}, **output FAILED**" if row.output_is_wrong else "{}").format(case(row))
 
 
 def on(row: Row) -> str:

@@ -27,7 +27,7 @@ def job_of(instrument: str) -> Job:
     slug, name, batch_size, _ = COMPARED[instrument]
     article = articles.find(slug)
     case = next(case for case in article.cases if case.name == name)
-    target = jobs.Target("demo", "cpu", 1, "random", "tiny")
+    target = jobs.Target(demo_environments.STACK, "cpu", 1, "random", "tiny")
     job = jobs.measuring_job(article, case, "published", target, jobs.Typed(batch_size))
     # A tokenizer makes the second article's prompts here, as in its benchmark.
     return dataclasses.replace(job, id=instrument, prompt={**job.prompt, "tokens": None} if "texts" in job.prompt else job.prompt)
@@ -35,9 +35,9 @@ def job_of(instrument: str) -> Job:
 
 def compare(instrument: str) -> None:
     """Run an instrument, which prints its ratio. Raises KitError where it fails."""
-    asked = Options(engine="host", device="cpu", scale="tiny", weights="random", stack="demo")
+    asked = Options(engine="host", device="cpu", scale="tiny", weights="random", stack=demo_environments.STACK)
     job = job_of(instrument)
-    engine = engines.choose(pins.load().image("transformers", "demo"), [], asked)
+    engine = engines.choose(pins.load().image("transformers", demo_environments.STACK), [], asked)
     engine.prepare()
     checkpoint = checkpoints.random_checkpoint(engine, job, lambda line: None)
     with tempfile.TemporaryDirectory() as folder:

@@ -126,6 +126,11 @@ class Row:
         return bool(self.check and self.check.get("passed"))
 
     @property
+    def output_is_wrong(self) -> bool:
+        """Did the output fail a check? An output that no check saw is neither right nor wrong."""
+        return bool(self.check) and not self.output_is_right
+
+    @property
     def is_wrong_when_padded(self) -> bool:
         """Is any run's?"""
         return any(map(is_wrong_when_padded, (self.record, *self.ok_runs)))

@@ -173,7 +173,7 @@ def _marked(group: Group) -> Iterator[Markdown]:
     for row in group.rows:
         disturbed = [run for run in row.ok_runs if disturbed_by(run)]
         marked = [run for run in row.ok_runs if marks_of(run) and not disturbed_by(run)]
-        counting = "would count with a right output" if row.check and not row.output_is_right else "count"
+        counting = "would count with a right output" if row.output_is_wrong else "count"
         for runs, mark_of, what in ((disturbed, disturbed_by, "judge nothing"), (marked, marks_of, counting)):
             if runs:
                 yield Markdown("- {}: {} of {} runs are marked and {}{}: {}").format(
