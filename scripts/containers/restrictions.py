@@ -32,6 +32,16 @@ TMP_BYTES = 4 * GIB
 #: The user of a container where root runs the kit.
 NOBODY = 10001
 
+#: The limit of a container that may lock any amount of memory.
+UNLIMITED_MEMLOCK = docker.types.Ulimit(name="memlock", soft=-1, hard=-1)
+
+#: The settings that a container without one of the restrictions has, for a measurement of what each costs; no job that counts runs so.
+LOOSENED: dict[str, dict[str, Any]] = {
+    "shm": {"ipc_mode": "host", "shm_size": None},  # the machine's own shared memory
+    "seccomp": {"security_opt": ["no-new-privileges:true", "seccomp=unconfined"]},
+    "memlock": {"ulimits": [UNLIMITED_MEMLOCK]},
+}
+
 
 def settings(machine_bytes: int, memory_bytes: int | None, memlock: bool = False, cores: str = "") -> dict[str, Any]:
     """The settings of every container on a machine with `machine_bytes` of memory.
@@ -41,7 +51,7 @@ def settings(machine_bytes: int, memory_bytes: int | None, memlock: bool = False
     `cores` are the processor cores that it stays on, "" for all.
     """
     limit = memory_bytes or machine_bytes - max(GIB // 2, machine_bytes // 20)
-    unlimited = [docker.types.Ulimit(name="memlock", soft=-1, hard=-1)] if memlock else []
+    unlimited = [UNLIMITED_MEMLOCK] if memlock else []
     kept_on = {"cpuset_cpus": cores} if cores else {}
     return kept_on | {
         "read_only": True,

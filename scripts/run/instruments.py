@@ -1,4 +1,6 @@
-"""An instrument of bench/instruments on a case, in the image and with the weights of its runs. What it finds is stored with where it was found.
+"""An instrument on a case, in the image and with the weights of its runs. What it finds is stored with where it was found.
+
+Those of bench/instruments run in the image, in a process of their own; restrictions_cost.py runs on the host, around several such processes.
 
 Its process does not write where it was measured, so the kit does: the job, the image, the machine and its GPUs, the commit.
 """
@@ -22,7 +24,7 @@ from scripts.errors import KitError, UsageError
 from scripts.machine import locks, signals, temporary_folders
 from scripts.paths import ROOT
 from scripts.results import answers, door
-from scripts.run import checkpoints, engines, host_facts, measurement, runner
+from scripts.run import checkpoints, engines, host_facts, measurement, restrictions_cost, runner
 from scripts.run.engines import Engine
 from scripts.run.options import Options
 from scripts.run.progress import JobDisplay
@@ -37,9 +39,10 @@ CLAIM = "instruments.lock"
 
 @functools.cache
 def names() -> Sequence[str]:
-    """The instruments that examine one job: their first lines say so."""
-    files = sorted((ROOT / "bench/instruments").glob("*.py"))
-    return tuple(file.stem for file in files if re.search(rf"-m bench\.instruments\.{file.stem} JOB \[?OUT\b", file.read_text(encoding="utf-8")))
+    """The instruments that examine one job: the guest's, whose first lines say so, and the host's."""
+    files = (ROOT / "bench/instruments").glob("*.py")
+    of_guest = [file.stem for file in files if re.search(rf"-m bench\.instruments\.{file.stem} JOB \[?OUT\b", file.read_text(encoding="utf-8"))]
+    return tuple(sorted([*of_guest, restrictions_cost.NAME]))
 
 
 def examine(name: str, planned: Planned, options: Options) -> Path:
@@ -58,6 +61,8 @@ def examine(name: str, planned: Planned, options: Options) -> Path:
         runner.refuse_unwritable(folder)
         host_facts.stated_commit()  # a wrong one is refused now, not when the weights are made
         engine = engines.choose(image, chosen, options)
+        if name == restrictions_cost.NAME and (reason := restrictions_cost.refusal(job, engine)):
+            raise UsageError(f"{name} does not examine {planned.title}: {reason}")
         runner.refuse_impossible(planned, job, engine, folder)
         engine.prepare()
         work, said = around / "work", _Said()
@@ -124,7 +129,7 @@ def _run(reading: _Reading, work: Path, said: _Said) -> _Ended:
     """Run an instrument and store what it found, however its process ends: also where a signal stops the command, or the engine fails."""
     outcome, ended = None, _Ended("failed", f"did not end: {measurement.STOPPED}")
     try:
-        outcome = reading.engine.run(reading.job, work, said.line, module=f"bench.instruments.{reading.instrument}")
+        outcome = _outcome(reading, work, said)
         ended = _ended(outcome, reading.engine.asked.timeout_s)
     except KitError as error:
         ended = _Ended("failed", f"did not end: {error}")
@@ -135,6 +140,13 @@ def _run(reading: _Reading, work: Path, said: _Said) -> _Ended:
         if ended.stored and not outcome:
             print(f"note: what {reading.instrument} had found stands in {ended.stored}", file=sys.stderr)
     return ended
+
+
+def _outcome(reading: _Reading, work: Path, said: _Said) -> Outcome:
+    """Let the instrument run: one of the guest's in a process of the engine, the host's own around several of them."""
+    if reading.instrument == restrictions_cost.NAME and isinstance(reading.engine, engines.contained.DockerEngine):
+        return restrictions_cost.examine(reading.engine, reading.job, work, said.line)
+    return reading.engine.run(reading.job, work, said.line, module=f"bench.instruments.{reading.instrument}")
 
 
 def _ended(outcome: Outcome, timeout_s: int) -> _Ended:

@@ -56,6 +56,17 @@ def gpu(index: int) -> Gpu:
     return Gpu(index, uuid(index), "Fake GPU", 80 << 30, "9.0")
 
 
+#: What the restrictions that a measurement loosens look like from within, and three that stay.
+RESTRICTED = """
+import json, os
+status = dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\\t" in line)
+print(json.dumps({
+    "shm": os.stat("/dev/shm").st_dev, "seccomp": status["Seccomp"],
+    "privileges": status["NoNewPrivs"], "capabilities": status["CapEff"], "root": "read-only" if os.statvfs("/").f_flag & os.ST_RDONLY else "",
+}))
+"""
+
+
 @pytest.fixture
 def left(client: docker.DockerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
     """The runs of this test whose containers are there; its locks are its own, so that other runs beside it do not matter."""
@@ -113,6 +124,23 @@ def test_a_job_finds_its_code_and_room_to_work(inside: dict) -> None:
     assert inside["tmp_bytes"] == 4 << 30
     assert inside["shm_bytes"] > 1 << 30
     assert "init" in inside["first_process"]
+
+
+@pytest.mark.parametrize(
+    ("loosened", "changed"),
+    [
+        ("", {}),
+        ("shm", {"shm": os.stat("/dev/shm").st_dev}),
+        ("seccomp", {"seccomp": "0"}),
+    ],
+)
+def test_a_container_is_without_the_named_restriction_alone(run: Callable, loosened: str, changed: dict) -> None:
+    outcome, lines = run(python=RESTRICTED, loosened=loosened)
+    assert outcome.exit_code == 0, lines
+    found = json.loads(lines[-1])
+    without = {"shm": os.stat("/dev/shm").st_dev, "seccomp": "0"}
+    assert {name: value for name, value in without.items() if found[name] == value} == changed
+    assert found["privileges"] == "1" and found["capabilities"] == "0" * 16 and found["root"] == "read-only", "the others stay"
 
 
 def test_results_belong_to_the_job_and_can_be_read_and_removed(run: Callable, tmp_path: Path) -> None:

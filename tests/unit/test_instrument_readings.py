@@ -330,7 +330,9 @@ def test_a_disk_that_does_not_give_an_answer_back_is_an_error_of_one_line(examin
 
 
 def test_the_instruments_that_examine_a_case_are_those_that_take_a_job_in_the_docs():
-    table = re.findall(r"^\| `python -m bench\.instruments\.(\w+) JOB ", (ROOT / "docs/method.md").read_text(encoding="utf-8"), re.M)
+    table = re.findall(
+        r"^\| `(?:python -m bench\.instruments\.(?=\w+ JOB )|make instrument-)(\w+)", (ROOT / "docs/method.md").read_text(encoding="utf-8"), re.M
+    )
     assert sorted(table) == list(instruments.names())
 
 

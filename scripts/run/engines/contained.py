@@ -78,6 +78,7 @@ class Contained:
 
 class DockerEngine(Contained):
     name = "docker"
+    loosened = ""  # the restriction of `restrictions.LOOSENED` that the next containers are without
 
     def __init__(self, image: Image, gpus: list[Gpu], asked: Options) -> None:
         super().__init__(image, gpus, asked)
@@ -120,6 +121,7 @@ class DockerEngine(Contained):
             timeout_s=self.asked.timeout_s,
             gpu_mode=self.asked.gpu_mode,
             memlock=self.asked.memlock,
+            loosened=self.loosened,
             on_line=on_line,
         )
 

@@ -1,0 +1,93 @@
+"""The instrument `restrictions`: how long do a case's calls take in a container without one of the kit's restrictions?
+
+Each way is the case's own guest in a fresh container: `kit` with all restrictions, the others without one of `restrictions.LOOSENED`. The ways take
+turns, in an order that alternates between rounds. A first round warms the files up and is left out.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import forms
+from bench.job import Job, to_json, write_whole
+from scripts import stats
+from scripts.containers.container import Outcome
+from scripts.containers.restrictions import LOOSENED
+from scripts.errors import KitError, shown
+from scripts.run import engines
+from scripts.run.engines import Engine, contained
+
+NAME = "restrictions"
+
+KIT = "kit"
+
+#: Rounds that count: as many runs of each way as a verdict needs.
+ROUNDS = stats.LEAST_RUNS
+
+
+def refusal(job: Job, engine: Engine) -> str:
+    """Why the instrument does not examine a job on an engine, in one line; "" where it does."""
+    if not isinstance(engine, contained.DockerEngine):
+        return f"ENGINE is {engine.name}, which sets no such restrictions, allowed are docker and podman; try ENGINE=docker"
+    if not forms.times_runs(forms.find(job.form)):
+        return f"the case's form {job.form} does not time the job's runs; take a case of another form, such as CASES=deepspeed ARTICLE=inference-tools"
+    return ""
+
+
+def examine(engine: contained.DockerEngine, job: Job, work: Path, say: Callable[[str], None]) -> Outcome:
+    """Run the case in each way by turns, and `say` what was found. `work`/result.json has it from the first round on; the outcome is of all runs together.
+
+    A machine may not let an engine loosen a restriction: a way that fails in the round that warms up is left out, with its reason. Raises KitError
+    where another run is not ok.
+    """
+    ways: dict[str, list[float]] = {way: [] for way in (KIT, *LOOSENED)}
+    left_out: dict[str, str] = {}
+    warmed_up = []
+    for way in tuple(ways):
+        try:
+            warmed_up.append(_run(engine, job, work / f"0-{way}", way)[0])
+        except KitError as error:
+            if way == KIT:
+                raise
+            del ways[way]
+            left_out[way] = shown(error)
+    for number in range(1, ROUNDS + 1):
+        for way in ways if number % 2 else reversed(ways):
+            outcome, call_ms = _run(engine, job, work / f"{number}-{way}", way)
+            ways[way].append(call_ms)
+        write_whole(work / "result.json", to_json({"ways": [_told(way, ways) for way in ways], "left_out": left_out}))
+    for way in ways:
+        say(_line(way, ways))
+    for way, why in left_out.items():
+        say(f"{way:8} left out: {why}")
+    return Outcome(0, False, False, warmed_up[0].started_at, outcome.finished_at)
+
+
+def _run(engine: contained.DockerEngine, job: Job, work: Path, way: str) -> tuple[Outcome, float]:
+    """How a run in a container of a way ended, and the mean of its timed calls of most tokens in ms."""
+    work.mkdir()
+    engine.loosened = "" if way == KIT else way
+    try:
+        outcome = engine.run(job, work, lambda line: None)
+    finally:
+        engine.loosened = ""
+    result, status, reason = engines.answer(job, work, outcome, engine.gpus)
+    if status != "ok" or result is None:
+        raise KitError(f"{NAME}: the run {work.name} ended with {status}: {reason}")
+    return outcome, stats.mean(result.measurements[-1]["timed_ms"]).value
+
+
+def _told(way: str, rounds: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """Of a way: each round's mean call in ms, their mean, and how many times as long as in the kit's containers they take."""
+    return {
+        "way": way,
+        "ms_a_call": stats.over_runs(rounds[way]).value,
+        "rounds": rounds[way],
+        "times_as_long": dataclasses.asdict(stats.ratio_over_runs(rounds[way], rounds[KIT])),
+    }
+
+
+def _line(way: str, rounds: Mapping[str, Sequence[float]]) -> str:
+    mean_ms, ratio = stats.over_runs(rounds[way]).value, stats.ratio_over_runs(rounds[way], rounds[KIT])
+    return f"{way:8} {mean_ms:8.2f} ms a call, {stats.in_words(ratio, least=3)} times as long as in the kit's containers"

@@ -1,0 +1,88 @@
+"""`make instrument-restrictions`: whose container is without which restriction, in which order, and what is told of it. Containers are simulated."""
+
+import dataclasses
+import json
+
+import pytest
+
+from bench.job import to_json, write_whole
+from scripts.containers.container import Outcome
+from scripts.containers.restrictions import LOOSENED
+from scripts.errors import KitError
+from scripts.run import restrictions_cost
+from scripts.run.engines import contained, host
+from tests import synthetic
+
+#: How many times as long as in the kit's containers a call takes, by this machine.
+FACTORS = {"": 1.0, "shm": 0.9, "seccomp": 1.0, "memlock": 1.1}
+
+
+class Machine(contained.DockerEngine):
+    """Answers as a guest would whose calls take longer by the factor of what its container is without; refuses the ways in `forbidden`."""
+
+    def __init__(self, forbidden=()):
+        self.gpus, self.forbidden, self.started = [], forbidden, []
+
+    def run(self, job, work, on_line, module="bench"):
+        self.started.append(self.loosened)
+        if self.loosened in self.forbidden:
+            return Outcome(126, False, False, 0.0, 1.0)
+        seed = len(self.started)
+        answer = synthetic.guest(job, (40.0 * FACTORS[self.loosened],), None, seed=seed)
+        write_whole(work / "result.json", to_json(answer))
+        return Outcome(0, False, False, float(seed), seed + 600.0)
+
+
+def examined(machine, tmp_path):
+    lines = []
+    outcome = restrictions_cost.examine(machine, synthetic.job("layer-parallel"), tmp_path, lines.append)
+    return outcome, json.loads((tmp_path / "result.json").read_text()), lines
+
+
+def test_each_restriction_is_loosened_by_turns_and_its_calls_are_compared_with_the_kit_s(tmp_path):
+    machine = Machine()
+    outcome, found, lines = examined(machine, tmp_path)
+    forth = ["", *LOOSENED]
+    assert machine.started == [*forth, *forth, *forth[::-1], *forth, *forth[::-1], *forth] and machine.loosened == ""
+    assert (outcome.exit_code, outcome.started_at, outcome.finished_at) == (0, 1.0, 24 + 600.0)
+    told = {way["way"]: way for way in found["ways"]}
+    assert list(told) == ["kit", *LOOSENED] and not found["left_out"]
+    for name, factor in {"kit": 1.0, "shm": 0.9, "seccomp": 1.0, "memlock": 1.1}.items():
+        rounds, ratio = told[name]["rounds"], told[name]["times_as_long"]
+        assert len(rounds) == 5 and len(set(rounds)) == 5, "five runs of their own, without the first"
+        assert told[name]["ms_a_call"] == pytest.approx(sum(rounds) / 5)
+        assert ratio["value"] == pytest.approx(factor, rel=0.01) and ratio["low"] <= ratio["value"] <= ratio["high"]
+    assert any(line.startswith("shm ") and "0.9" in line for line in lines)
+
+
+def test_a_restriction_that_the_machine_does_not_let_go_is_left_out_with_its_reason(tmp_path):
+    machine = Machine(forbidden=("memlock",))
+    _, found, lines = examined(machine, tmp_path)
+    assert [way["way"] for way in found["ways"]] == ["kit", "shm", "seccomp"] and machine.started.count("memlock") == 1
+    assert "exit code 126" in found["left_out"]["memlock"] and lines[-1].startswith("memlock  left out: ")
+
+
+def test_a_run_with_all_restrictions_has_to_end_well(tmp_path):
+    with pytest.raises(KitError, match="the run 0-kit ended with failed: .*exit code 126"):
+        examined(Machine(forbidden=("",)), tmp_path)
+
+
+def test_what_was_found_until_a_later_run_failed_is_there(tmp_path):
+    class Tired(Machine):
+        def run(self, *arguments):
+            self.forbidden = ("shm",) if len(self.started) > 10 else ()
+            return super().run(*arguments)
+
+    machine = Tired()
+    with pytest.raises(KitError, match="the run 3-shm ended with failed"):
+        examined(machine, tmp_path)
+    found = json.loads((tmp_path / "result.json").read_text())
+    assert [len(way["rounds"]) for way in found["ways"]] == [2, 2, 2, 2] and machine.loosened == ""
+
+
+def test_only_an_engine_that_sets_them_and_a_form_that_times_runs_are_examined():
+    without = host.HostEngine.__new__(host.HostEngine)
+    assert restrictions_cost.refusal(synthetic.job("layer-parallel"), without).startswith("ENGINE is host, which sets no such restrictions")
+    assert restrictions_cost.refusal(synthetic.job("layer-parallel"), Machine()) == ""
+    other = dataclasses.replace(synthetic.job("layer-parallel"), form="workload")
+    assert "the case's form workload does not time the job's runs" in restrictions_cost.refusal(other, Machine())
