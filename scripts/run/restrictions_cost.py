@@ -5,6 +5,7 @@ turns, in an order that alternates between rounds. A first round warms the files
 """
 
 import dataclasses
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,12 +61,12 @@ def examine(engine: contained.DockerEngine, job: Job, work: Path, say: Callable[
     for way in ways:
         say(_line(way, ways))
     for way, why in left_out.items():
-        say(f"{way:8} left out: {why}")
+        say(f"{way}: left out: {why}")
     return Outcome(0, False, False, warmed_up[0].started_at, outcome.finished_at)
 
 
 def _run(engine: contained.DockerEngine, job: Job, work: Path, way: str) -> tuple[Outcome, float]:
-    """How a run in a container of a way ended, and the mean of its timed calls of most tokens in ms."""
+    """How a run in a container of a way ended, and the median of its timed calls of most tokens in ms."""
     work.mkdir()
     engine.loosened = "" if way == KIT else way
     try:
@@ -75,19 +76,19 @@ def _run(engine: contained.DockerEngine, job: Job, work: Path, way: str) -> tupl
     result, status, reason = engines.answer(job, work, outcome, engine.gpus)
     if status != "ok" or result is None:
         raise KitError(f"{NAME}: the run {work.name} ended with {status}: {reason}")
-    return outcome, stats.mean(result.measurements[-1]["timed_ms"]).value
+    return outcome, statistics.median(result.measurements[-1]["timed_ms"])
 
 
 def _told(way: str, rounds: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-    """Of a way: each round's mean call in ms, their mean, and how many times as long as in the kit's containers they take."""
-    return {
-        "way": way,
-        "ms_a_call": stats.over_runs(rounds[way]).value,
-        "rounds": rounds[way],
-        "times_as_long": dataclasses.asdict(stats.ratio_over_runs(rounds[way], rounds[KIT])),
-    }
+    """Of a way: each round's median call in ms, the mean of these, and how many times as long as in the kit's containers they take."""
+    told = {"way": way, "ms_a_call": stats.over_runs(rounds[way]).value, "rounds": rounds[way]}
+    return told if way == KIT else told | {"times_as_long": dataclasses.asdict(_times_as_long(way, rounds))}
 
 
 def _line(way: str, rounds: Mapping[str, Sequence[float]]) -> str:
-    mean_ms, ratio = stats.over_runs(rounds[way]).value, stats.ratio_over_runs(rounds[way], rounds[KIT])
-    return f"{way:8} {mean_ms:8.2f} ms a call, {stats.in_words(ratio, least=3)} times as long as in the kit's containers"
+    compared = "" if way == KIT else f", {stats.in_words(_times_as_long(way, rounds), least=3)} times as long as in the kit's containers"
+    return f"{way}: {stats.over_runs(rounds[way]).value:.2f} ms a call{compared}"
+
+
+def _times_as_long(way: str, rounds: Mapping[str, Sequence[float]]) -> stats.Estimate:
+    return stats.ratio_over_runs(rounds[way], rounds[KIT])
