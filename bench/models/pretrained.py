@@ -1,5 +1,7 @@
 """Load a checkpoint with the job's dtype (the first step of every backend), and look into the loaded model."""
 
+import contextlib
+import gc
 import os
 
 from bench import compat
@@ -20,8 +22,33 @@ def load_model(job, dtype_name=None, **arguments):
 
     name = dtype_name or job.load["dtype"]
     dtype = compat.dtype_argument(transformers.__version__, name, getattr(torch, name))
-    model = transformers.AutoModelForCausalLM.from_pretrained(job.model["path"], trust_remote_code=False, **dtype, **arguments)
+    with new_garbage_alone():
+        model = transformers.AutoModelForCausalLM.from_pretrained(job.model["path"], trust_remote_code=False, **dtype, **arguments)
     return model.eval()
+
+
+@contextlib.contextmanager
+def new_garbage_alone():
+    """For loading: whoever looks for garbage within the block looks through no objects from before it.
+
+    transformers 4 does so after each file of weights, and the objects of the imports take a tenth of a second each time. They are looked through
+    once at the end if they would have been within the block, so the calls find the collector as it would have been.
+    """
+    if gc.get_freeze_count():  # who froze objects before wants them to stay so
+        yield
+        return
+    collections = _full_collections()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if _full_collections() > collections:
+            gc.collect()
+
+
+def _full_collections():
+    return gc.get_stats()[-1]["collections"]
 
 
 def refuse_pickles(folder):
