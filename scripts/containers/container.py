@@ -119,13 +119,13 @@ def run(
     """Run `command` in a fresh container of an image, its output line by line to `on_line`.
 
     `memory_bytes` limits its memory, /tmp included. `cores` are the processor cores that it stays on, "" for all. `loosened` is the
-    restriction of `restrictions.LOOSENED` that the container is without, "" for none. Raises KitError with the next command; the container is
+    one of `restrictions.LOOSENABLE` that the container is without, "" for none. Raises KitError with the next command; the container is
     removed in every case.
     """
     with docker_errors.answering(run_id):
         info = client.info()
         device_requests = gpu_requests.requests(client, gpus, gpu_mode)
-    settings = restrictions.settings(info["MemTotal"], memory_bytes, memlock, cores) | restrictions.LOOSENED.get(loosened, {})
+    settings = restrictions.settings(info["MemTotal"], memory_bytes, memlock, cores) | restrictions.without(loosened)
     settings |= _of_job(info, folders, gpus) | {"device_requests": device_requests}
     with _owner() as owner, signals.raised():
         labels = {RUN_LABEL: run_id, OWNER_LABEL: str(owner), RUNNER_LABEL: _this_runner()}

@@ -32,15 +32,8 @@ TMP_BYTES = 4 * GIB
 #: The user of a container where root runs the kit.
 NOBODY = 10001
 
-#: The limit of a container that may lock any amount of memory.
-UNLIMITED_MEMLOCK = docker.types.Ulimit(name="memlock", soft=-1, hard=-1)
-
-#: The settings that a container without one of the restrictions has, for a measurement of what each costs; no job that counts runs so.
-LOOSENED: dict[str, dict[str, Any]] = {
-    "shm": {"ipc_mode": "host", "shm_size": None},  # the machine's own shared memory
-    "seccomp": {"security_opt": ["no-new-privileges:true", "seccomp=unconfined"]},
-    "memlock": {"ulimits": [UNLIMITED_MEMLOCK]},
-}
+#: The restrictions that a container can be without, for a measurement of what each costs; no job that counts runs so.
+LOOSENABLE = ("shm", "seccomp", "memlock")
 
 
 def settings(machine_bytes: int, memory_bytes: int | None, memlock: bool = False, cores: str = "") -> dict[str, Any]:
@@ -51,7 +44,7 @@ def settings(machine_bytes: int, memory_bytes: int | None, memlock: bool = False
     `cores` are the processor cores that it stays on, "" for all.
     """
     limit = memory_bytes or machine_bytes - max(GIB // 2, machine_bytes // 20)
-    unlimited = [UNLIMITED_MEMLOCK] if memlock else []
+    unlimited = [docker.types.Ulimit(name="memlock", soft=-1, hard=-1)] if memlock else []
     kept_on = {"cpuset_cpus": cores} if cores else {}
     return kept_on | {
         "read_only": True,
@@ -71,6 +64,17 @@ def settings(machine_bytes: int, memory_bytes: int | None, memlock: bool = False
         "use_config_proxy": False,  # a proxy's address may hold a password
         "log_config": docker.types.LogConfig(type="none"),  # the runner reads the output while the job runs
     }
+
+
+def without(restriction: str) -> dict[str, Any]:
+    """The settings that differ in a container without one of `LOOSENABLE`; "" for none."""
+    if restriction == "shm":
+        return {"ipc_mode": "host", "shm_size": None}  # the machine's own shared memory
+    if restriction == "seccomp":
+        return {"security_opt": ["no-new-privileges:true", "seccomp=unconfined"]}
+    if restriction == "memlock":
+        return {"ulimits": settings(GIB, None, memlock=True)["ulimits"]}
+    return {}
 
 
 def for_compose() -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The instrument `restrictions`: how long do a case's calls take in a container without one of the kit's restrictions?
 
-Each way is the case's own guest in a fresh container: `kit` with all restrictions, the others without one of `restrictions.LOOSENED`. The ways take
+Each way is the case's own guest in a fresh container: `kit` with all restrictions, the others without one of `restrictions.LOOSENABLE`. The ways take
 turns, in an order that alternates between rounds. A first round warms the files up and is left out.
 """
 
@@ -14,7 +14,7 @@ from bench import forms
 from bench.job import Job, to_json, write_whole
 from scripts import stats
 from scripts.containers.container import Outcome
-from scripts.containers.restrictions import LOOSENED
+from scripts.containers.restrictions import LOOSENABLE
 from scripts.errors import KitError, shown
 from scripts.run import engines
 from scripts.run.engines import Engine, contained
@@ -42,7 +42,7 @@ def examine(engine: contained.DockerEngine, job: Job, work: Path, say: Callable[
     A machine may not let an engine loosen a restriction: a way that fails in the round that warms up is left out, with its reason. Raises KitError
     where another run is not ok.
     """
-    ways: dict[str, list[float]] = {way: [] for way in (KIT, *LOOSENED)}
+    ways: dict[str, list[float]] = {way: [] for way in (KIT, *LOOSENABLE)}
     left_out: dict[str, str] = {}
     warmed_up = []
     for way in tuple(ways):

@@ -8,7 +8,7 @@ import pytest
 
 from bench.job import to_json, write_whole
 from scripts.containers.container import Outcome
-from scripts.containers.restrictions import LOOSENED
+from scripts.containers.restrictions import LOOSENABLE
 from scripts.errors import KitError
 from scripts.run import restrictions_cost
 from scripts.run.engines import contained, host
@@ -43,11 +43,11 @@ def examined(machine, tmp_path):
 def test_each_restriction_is_loosened_by_turns_and_its_calls_are_compared_with_the_kit_s(tmp_path):
     machine = Machine()
     outcome, found, lines = examined(machine, tmp_path)
-    forth = ["", *LOOSENED]
+    forth = ["", *LOOSENABLE]
     assert machine.started == [*forth, *forth, *forth[::-1], *forth, *forth[::-1], *forth] and machine.loosened == ""
     assert (outcome.exit_code, outcome.started_at, outcome.finished_at) == (0, 1.0, 24 + 600.0)
     told = {way["way"]: way for way in found["ways"]}
-    assert list(told) == ["kit", *LOOSENED] and not found["left_out"]
+    assert list(told) == ["kit", *LOOSENABLE] and not found["left_out"]
     assert "times_as_long" not in told["kit"] and lines[0].startswith("kit: ") and lines[0].endswith(" ms a call")
     for name in told:
         rounds = told[name]["rounds"]

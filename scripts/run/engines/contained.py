@@ -78,7 +78,7 @@ class Contained:
 
 class DockerEngine(Contained):
     name = "docker"
-    loosened = ""  # the restriction of `restrictions.LOOSENED` that the next containers are without
+    loosened = ""  # the one of `restrictions.LOOSENABLE` that the next containers are without
 
     def __init__(self, image: Image, gpus: list[Gpu], asked: Options) -> None:
         super().__init__(image, gpus, asked)
