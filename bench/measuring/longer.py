@@ -13,6 +13,10 @@ from bench.measuring.clock import Stamp
 LEAST_S = 3.0
 
 
+#: A window of this share of LEAST_S is long enough: further calls would hardly change what the counters tell.
+ENOUGH = 0.8
+
+
 def calls_for(timed_ms):
     """How many calls take LEAST_S, 0 where the timed ones did. All ranks have the same times, so they make the same calls.
 
@@ -22,6 +26,13 @@ def calls_for(timed_ms):
     if sum(timed_ms) / 1000 >= LEAST_S:
         return 0
     return math.ceil(LEAST_S * 1000 / min(timed_ms))
+
+
+def calls_to_add(calls, seconds):
+    """How many more calls a window needs whose `calls` took `seconds`, 0 for none: a host may become faster than it was in any timed call."""
+    if seconds >= ENOUGH * LEAST_S:
+        return 0
+    return math.ceil(calls * (LEAST_S - seconds) / max(seconds, LEAST_S / 100))
 
 
 def windows(job, loaded, form, measurements):
@@ -37,10 +48,14 @@ def _window(job, loaded, form, run, count):
     try:
         one_call = form.timed_call(job, loaded, run)
         synchronize()
-        since = Stamp()
-        for _ in range(count):
-            one_call()
-        synchronize()
+        since, calls = Stamp(), 0
+        while count:
+            for _ in range(count):
+                one_call()
+            synchronize()
+            at = since.window()
+            calls += count
+            count = calls_to_add(calls, min(ranks.gather(at[1] - at[0])))  # of all ranks: each makes the same calls
     except Exception as error:  # any error of a backend: the run keeps its times
         return ranks.told(error)
-    return {"calls": count, "at": since.window()}
+    return {"calls": calls, "at": at}

@@ -1,8 +1,16 @@
-"""The window in which the GPUs' slow counters are read for a run's calls: that of the longer calls (bench/measuring/longer.py), else of the timed ones."""
+"""The window in which the GPUs' slow counters are read for a run's calls: that of the longer calls (bench/measuring/longer.py), else of the timed ones.
 
+Longer calls at another pace than the timed ones say nothing of these: their window does not count, and that of the timed calls does.
+"""
+
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+#: Calls that take less than 1 / PACE or more than PACE times as long as the mean timed call are at another pace. On hosts that change their speed
+#: honest calls took 0.55 to 1.66 times as long.
+PACE = 2.0
 
 
 @dataclass(frozen=True)
@@ -26,6 +34,18 @@ def _window(one: Mapping[str, Any], at: Sequence[float], calls: int | None = Non
 
 def of_calls(measurements: Iterable[Mapping[str, Any]], longer: Iterable[Mapping[str, Any]]) -> list[Window]:
     """The window of each measurement that tells one."""
-    made = {one["new_tokens"]: _window(one, one["at"], one["calls"]) for one in longer if one.get("at") and one.get("calls")}
-    timed = [_window(one, one["timed_at"]) for one in measurements if one.get("timed_at")]
-    return [made.get(window.new_tokens, window) for window in timed]
+    made = {one["new_tokens"]: one for one in longer if one.get("at") and one.get("calls")}
+    return [_chosen(one, made.get(one["new_tokens"])) for one in measurements if one.get("timed_at")]
+
+
+def _chosen(timed: Mapping[str, Any], longer: Mapping[str, Any] | None) -> Window:
+    if longer and _at_the_pace(longer, timed["timed_ms"]):
+        return _window(longer, longer["at"], longer["calls"])
+    return _window(timed, timed["timed_at"])
+
+
+def _at_the_pace(longer: Mapping[str, Any], timed_ms: Sequence[float]) -> bool:
+    """True also where a clock that was set back tells no pace: the counters' own reading says so."""
+    seconds = longer["at"][1] - longer["at"][0]
+    paced = seconds * 1000 / longer["calls"] / statistics.fmean(timed_ms)
+    return bool(seconds < 0 or 1 / PACE <= paced <= PACE)

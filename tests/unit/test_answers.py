@@ -53,9 +53,10 @@ def test_longer_calls_that_took_about_as_long_as_the_timed_ones_count(tmp_path: 
     assert answered(tmp_path, good(figures={"longer": longer})) == ("ok", "")
 
 
-@pytest.mark.parametrize(("calls", "status"), [(5000, "ok"), (5001, "failed")])
-def test_half_of_the_fastest_timed_call_is_the_least_that_a_longer_call_is_believed_to_take(tmp_path: Path, calls: int, status: str) -> None:
-    assert answered(tmp_path, good(figures={"longer": [{"new_tokens": 1, "calls": calls, "at": [5.0, 7.5]}]}))[0] == status, "2.5 s, and timed calls of 1 ms"
+def test_longer_calls_at_another_pace_cost_no_run(tmp_path: Path) -> None:
+    """Hosts change their speed; whether the window counts for energy is another question (tests/unit/test_busy.py)."""
+    for calls in (5001, 9000, 600):
+        assert answered(tmp_path, good(figures={"longer": [{"new_tokens": 1, "calls": calls, "at": [5.0, 7.5]}]})) == ("ok", "")
 
 
 def of_ranks(**changes) -> Job:
@@ -198,7 +199,6 @@ def schedule(wall_ms: list[float], busy_ms: list[list[float]]) -> dict:
         ({"figures": {"padding": padding([], [])}}, "the counts of texts in a padded batch"),
         ({"figures": {"schedules": [schedule([1.0], [[1.0]])]}}, r"2 stages in 1 runs of a schedule have \[1\] busy times"),
         ({"figures": {"schedules": [schedule([], [])]}}, "2 stages in 0 runs"),
-        ({"figures": {"longer": [{"new_tokens": 1, "calls": 9000, "at": [5.0, 7.5]}]}}, r"its 9000 longer calls lie within 2\.500 s"),
         ({"figures": {"longer": [{"new_tokens": 2, "calls": 9, "at": [5.0, 7.5]}]}}, "it made longer calls of 2 tokens and timed none"),
         ({"figures": {"longer": [{"new_tokens": 1, "at": [5.0, 7.5]}]}}, "it tells the window of longer calls alone"),
         ({"figures": {"longer": [{"new_tokens": 1, "calls": 9}]}}, "it tells the calls of longer calls alone"),

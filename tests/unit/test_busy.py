@@ -37,10 +37,30 @@ def test_a_share_that_says_nothing_has_a_code(samples, ended, code):
 
 
 def test_the_window_of_the_longer_calls_goes_before_that_of_the_timed_ones():
-    measurements = [{"new_tokens": 1, "timed_at": [10, 11]}, {"new_tokens": 128, "timed_at": [11, 20]}, {"new_tokens": 7}]
+    measurements = [
+        {"new_tokens": 1, "timed_ms": [40, 60], "timed_at": [10, 11]},
+        {"new_tokens": 128, "timed_ms": [900], "timed_at": [11, 20]},
+        {"new_tokens": 7, "timed_ms": [90]},
+    ]
     longer = [{"new_tokens": 1, "calls": 50, "at": [20, 22.5]}, {"new_tokens": 128, "reason": "OSError: gone"}]
     assert windows.of_calls(measurements, longer) == [Window(1, 20, 22.5, 50), Window(128, 11, 20)]
     assert [window.facts for window in windows.of_calls(measurements, longer)] == [{"new_tokens": 1, "calls": 50}, {"new_tokens": 128}]
+
+
+@pytest.mark.parametrize(
+    ("calls", "counts"),
+    [(49, True), (50, True), (99, True), (100, True), (101, False), (25, True), (24, False)],
+)
+def test_a_window_of_calls_that_took_less_than_half_or_more_than_twice_as_long_as_the_timed_ones_does_not_count(calls, counts):
+    """2.5 s, and timed calls of 50 ms."""
+    timed = [{"new_tokens": 1, "timed_ms": [40, 60], "timed_at": [10, 11]}]
+    (window,) = windows.of_calls(timed, [{"new_tokens": 1, "calls": calls, "at": [20, 22.5]}])
+    assert window == (Window(1, 20, 22.5, calls) if counts else Window(1, 10, 11))
+
+
+def test_a_window_in_which_the_clock_was_set_back_is_left_to_the_counters():
+    timed = [{"new_tokens": 1, "timed_ms": [50], "timed_at": [10, 11]}]
+    assert windows.of_calls(timed, [{"new_tokens": 1, "calls": 50, "at": [20, 12]}]) == [Window(1, 20, 12, 50)]
 
 
 def told(shares_by_tokens, calls=None):

@@ -57,20 +57,46 @@ def test_a_sample_is_the_mean_of_its_calls_and_holds_no_warm_up(device):
     assert device.events == [*["work"] * 4, *sample, *sample]
 
 
-def test_the_window_of_further_calls_begins_idle_and_ends_when_the_last_of_them_is_done(device, monkeypatch):
+def stamps(device, ends):
+    """Windows that begin at 0 and end at each of `ends` in turn."""
+    left = iter(ends)
+
     class Stamp:
         def __init__(self):
             device.events.append("began")
 
         def window(self):
             device.events.append("ended")
-            return [0.0, 1.0]
+            return [0.0, next(left)]
 
-    monkeypatch.setattr(longer, "Stamp", Stamp)
+    return Stamp
+
+
+def test_the_window_of_further_calls_begins_idle_and_ends_when_the_last_of_them_is_done(device, monkeypatch):
+    monkeypatch.setattr(longer, "Stamp", stamps(device, [longer.LEAST_S]))
     form = types.SimpleNamespace(timed_call=lambda job, loaded, run: device.does("call"))
     job = types.SimpleNamespace(runs=[{"new_tokens": 1}])
     (told,) = longer.windows(job, None, form, [{"new_tokens": 1, "timed_ms": [longer.LEAST_S * 1000 / 2]}])
     assert told["calls"] == 2 and device.events == ["waits", "began", "call", "call", "waits", "ended"]
+
+
+@pytest.mark.parametrize(("ends", "calls"), [([1.5, 3.1], [10, 10]), ([0.3, 2.3, 2.5], [10, 90, 31]), ([2.5], [10])])
+def test_a_window_that_ended_too_early_goes_on_with_more_calls_until_it_is_long_enough(device, monkeypatch, ends, calls):
+    monkeypatch.setattr(longer, "Stamp", stamps(device, ends))
+    form = types.SimpleNamespace(timed_call=lambda job, loaded, run: device.does("call"))
+    job = types.SimpleNamespace(runs=[{"new_tokens": 1}])
+    (told,) = longer.windows(job, None, form, [{"new_tokens": 1, "timed_ms": [300.0]}])
+    assert told == {"new_tokens": 1, "calls": sum(calls), "at": [0.0, ends[-1]]}
+    assert device.events == ["waits", "began", *(event for count in calls for event in [*["call"] * count, "waits", "ended"])]
+
+
+def test_all_ranks_add_as_many_calls_as_the_rank_whose_window_is_the_shortest(device, monkeypatch):
+    monkeypatch.setattr(longer, "Stamp", stamps(device, [3.0, 3.3]))
+    of_others = iter([[3.0, 1.5], [3.3, 3.2]])
+    monkeypatch.setattr(longer.ranks, "gather", lambda seconds: next(of_others))
+    form = types.SimpleNamespace(timed_call=lambda job, loaded, run: device.does("call"))
+    (told,) = longer.windows(types.SimpleNamespace(runs=[{"new_tokens": 1}]), None, form, [{"new_tokens": 1, "timed_ms": [300.0]}])
+    assert told["calls"] == 20
 
 
 def test_the_time_to_the_first_token_begins_when_the_gpu_is_idle(device, monkeypatch):
