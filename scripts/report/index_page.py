@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from scripts import pins
 from scripts.report import pages, rerun_command
 from scripts.report.content import Beside, Content
-from scripts.report.text import Markdown, code, folded, lines, link, prose
+from scripts.report.text import Markdown, blocks, code, folded, lines, link, prose
 from scripts.report.verdict_marks import legend
-from scripts.report.views import fastest, matrix, overview
+from scripts.report.views import fastest, many_texts, matrix, overview
 from scripts.units import counted
 from scripts.verdicts import lookup
 from scripts.verdicts.row_groups import Group
@@ -32,7 +32,7 @@ def parts(content: Content) -> dict[str, object]:
         "overview": overview.section(
             content.verdicts,
             overview.PICTURE in content.pictures,
-            fastest.section(content.groups),
+            blocks(fastest.section(content.groups), many_texts.pointer(content.groups)),
             overview.limits(content.records, _elsewhere(content.links.beside), content.links.limits),
         ),
         "legend": legend() if judged else "",

@@ -11,7 +11,7 @@ from scripts.report.templating import render
 from scripts.report.text import Markdown, anchor, blocks, folded, link
 from scripts.report.verdict_marks import legend
 from scripts.report.view import View
-from scripts.report.views import VIEWS, article_setting, claims, matrix, overview, profiles, provenance, same_work, systems
+from scripts.report.views import VIEWS, article_setting, claims, many_texts, matrix, overview, profiles, provenance, same_work, systems
 from scripts.results import Record, Skipped, rules_version
 from scripts.verdicts import calibration, row_groups
 from scripts.verdicts.calibration import Calibration
@@ -84,6 +84,7 @@ def article_page(slug: str, content: Content) -> Markdown:
             "references": Markdown(" · ").join(Markdown(f"<{reference}>") for reference in article.references),
             "measured": Markdown(article.measured.strip()),
             "same_work": same_work.section(content.by_article[slug], article),
+            "many_texts": many_texts.section(content.by_article[slug]),
             "measured_heading": "What the article really measured" if article.claims else "What this shows",
             "notes": [case for case in article.cases if case.note],
         }

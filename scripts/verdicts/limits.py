@@ -126,7 +126,7 @@ def _steps(row: Row) -> Distance | None:
     if ms is None or ms <= 0:
         return None
     # The middle of the steps that the time is of: those after the first token, or all of a call.
-    context = _prompt_tokens(row) + (1 + long if further else long) / 2
+    context = prompt_tokens(row) + (1 + long if further else long) / 2
     return Distance(
         row=row,
         run=row,
@@ -189,7 +189,7 @@ def _prompt(row: Row) -> Distance | None:
         ms=statistics.fmean(row.timed_ms(1)),
         weight_bytes=work.weight_bytes(model, row.dtype),
         cache_bytes=0.0,
-        flop=work.prompt_flop(model, row.sequences, _prompt_tokens(row)),
+        flop=work.prompt_flop(model, row.sequences, prompt_tokens(row)),
     )
 
 
@@ -203,7 +203,7 @@ def _model_of(row: Row) -> work.Model | None:
     return work.model_of(weights.config_of(shape, "full"))
 
 
-def _prompt_tokens(row: Row) -> int:
+def prompt_tokens(row: Row) -> int:
     """Of one sequence, with its padding."""
     padded = row.figures.get("padded_prompt_tokens")
     return int(padded) // row.batch_size if padded else (row.guest.prompt_tokens if row.guest else None) or 0

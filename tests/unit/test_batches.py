@@ -10,7 +10,7 @@ import pytest
 from scripts import articles, results, stats
 from scripts.report import comparison, document
 from scripts.report.plots import throughput
-from scripts.report.views import claims, fastest, overview, padding, same_work, workload
+from scripts.report.views import claims, fastest, many_texts, overview, padding, same_work, workload
 from scripts.report.views import rate as rate_view
 from scripts.verdicts import judging, rates, relations, row_groups, rules
 from scripts.verdicts.parts import HOLDS, NOT_TESTED, REFUTED, UNDECIDED, Part
@@ -473,6 +473,22 @@ def test_the_rate_and_latencies_of_a_workload_with_a_wrong_output_say_that_it_fa
     runs[0].guest.check = synthetic.check(0.2, passed=False)
     text = str(workload.section(group_of(runs), ARTICLE))
     assert "| workload-naive b256, **output FAILED** | 256 |" in text and "| workload-continuous b256 | 256 |" in text
+
+
+def test_the_index_has_all_workloads_the_fastest_first_and_requests_over_time_behind_them() -> None:
+    def told(*records: results.Record) -> list[list[str]]:
+        text = str(many_texts.section(row_groups.build(list(records), {"batch-generate": ARTICLE})))
+        return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| [")]
+
+    faster = {"workload": {**WORKLOAD, "seconds": 50.0}}
+    texts = [a_run("workload-naive", 12_500.0, 256, figures=FIGURES), a_run("workload-continuous", 6250.0, 256, figures=faster)]
+    lines = told(*texts, fast("serving-vllm", 1), a_run("single"))
+    assert [cells[0].split("]")[0] for cells in lines] == ["[workload-continuous b256", "[workload-naive b256", "[serving-vllm b2"]
+    assert [cells[4:8] for cells in lines[:2]] == [["256", "2,000", "1", "40.0"], ["256", "2,000", "1", "20.0"]]
+    assert lines[0][9] == "4.17 min" and lines[2][9:11] == ["—", "4"]
+    texts[1].guest.check = synthetic.check(0.2, passed=False)
+    assert len(told(*texts)) == 1, "a wrong output is no answer"
+    assert not many_texts.section(row_groups.build([a_run("single")], {"batch-generate": ARTICLE}))
 
 
 def test_the_batches_of_a_workload_are_no_calls_to_wait_for(page: str) -> None:

@@ -29,13 +29,13 @@ def shown(*records):
 def line_of(*records, batch_size=1):
     """(the fastest, ms/token, GPUs, systems, runs) in this batch size, without the page that the name leads to."""
     cells = lines_of(*records)[batch_size]
-    name = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", cells["fastest"])
+    name = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", cells["fastest in one setting"])
     return (name, *(cells[column] for column in ("ms/token", "GPUs", "systems", "runs")))
 
 
 def elsewhere(*records, batch_size=1):
     """What stands behind the fastest row of this batch size: a row that is faster."""
-    told = lines_of(*records)[batch_size].get("faster elsewhere", "")
+    told = lines_of(*records)[batch_size].get("faster in another setting", "")
     return re.sub(r"\[(.*?)\]\(.*?\)", r"\1", told)
 
 
@@ -82,13 +82,13 @@ def test_systems_that_are_compared_go_before_a_row_alone_whatever_its_weights():
 def test_a_setting_whose_fastest_row_has_five_runs_goes_before_one_with_more_systems_of_fewer_runs():
     measured = [*repeated(a_row("int8", 1280.0)), a_row("deepspeed", 2560.0)]
     looks = [a_row(case, 640.0, count=2, stack="hopper") for case in ("int8", "deepspeed", "tensor-parallel")]
-    assert line_of(*measured, *looks) == ("▼ int8", "10.0", "1", "2", "1 to 5")
+    assert line_of(*measured, *looks) == ("▼ int8", "10.0", "1", "2", "5")
     assert line_of(*measured[:1], *measured[-1:], *looks)[3:] == ("3", "1"), "without such a row the fastest goes first"
 
 
 def test_the_fastest_and_the_next_system_need_five_runs_and_a_slower_one_does_not():
     tested = [row for case, ms in (("int8", 1280.0), ("deepspeed", 1920.0)) for row in repeated(a_row(case, ms))]
-    assert line_of(*tested, a_row("tensor-parallel", 2560.0)) == ("int8", "10.0", "1", "3", "1 to 5")
+    assert line_of(*tested, a_row("tensor-parallel", 2560.0)) == ("int8", "10.0", "1", "3", "5")
     assert line_of(*tested, a_row("tensor-parallel", 1600.0))[0] == "▼ int8"
 
 
@@ -151,3 +151,29 @@ def test_two_names_in_a_cell_are_explained_where_a_cell_has_two():
     one = repeated(a_row("int8", 1280.0))
     assert "Two names in a cell" not in shown(*one)
     assert "Two names in a cell: 5 runs cannot tell them apart." in shown(*one, *repeated(a_row("deepspeed", 1280.0)))
+
+
+def test_each_batch_has_a_line_unless_a_token_takes_longer_than_in_a_smaller_one():
+    one, eight, sixteen, many = a_row("int8", 1280.0), a_row("int8", 1280.0, 8), a_row("deepspeed", 5120.0, 16), a_row("int8", 1280.0, 32)
+    assert list(lines_of(one, eight, sixteen, many)) == [1, 8, 32], "in batch 16 a slower system ran alone"
+
+
+def test_a_line_tells_by_how_much_the_fastest_leads_and_how_many_runs_the_next_system_has():
+    def lead(*records):
+        return lines_of(*records)[1].get("times as fast as the next (95 % interval)")
+
+    fast, slow = repeated(a_row("int8", 1280.0), 5, 0.02), repeated(a_row("deepspeed", 2560.0), 5, 0.02)
+    assert re.fullmatch(r"2\.00 \(1\.9\d to 2\.\d+\) × deepspeed, 5 runs", lead(*fast, *slow) or "")
+    assert lead(*fast, *slow[:1]) is not None and "(" not in lead(*fast, *slow[:1]), "one run has no interval"
+    assert lead(*fast) is None, "there is no other system"
+
+
+def test_a_line_tells_the_tokens_of_prompt_and_answer_and_long_prompts_have_lines_of_their_own():
+    short, long = a_row("int8", 2560.0), a_row("deepspeed", 1280.0, stack="hopper")
+    long.guest.prompt_tokens = 4096
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in shown(short, long).splitlines() if line.startswith("|")][2:]
+    assert [bool(cells[0]) for cells in lines] == [True, False], "the second line is of the same model and GPU"
+    assert [cells[3] for cells in lines] == [f"{short.guest.prompt_tokens} + 128", "4096 + 128"]
+    assert "deepspeed" in lines[0][8], "it is faster even with the long prompt"
+    short.guest.prompt_tokens, long.guest.prompt_tokens = 4096, 6
+    assert elsewhere(short, long) == "", "a row with a short prompt is no answer to the question of a long one"

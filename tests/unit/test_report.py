@@ -390,7 +390,9 @@ def fastest_lines(text: str) -> list[str]:
 
 def test_the_fastest_system_of_a_model_is_told_with_those_it_was_compared_with(of_five_runs: str) -> None:
     assert re.search(r"\| \[deepspeed\]\(inference-tools-\S+\) \| 12\.5 with the prompt \|", of_five_runs)
-    assert fastest_lines(of_five_runs) == ["| bloomz-7b1 | SYNTHETIC GPU | 1 | [deepspeed] | 12.5 with the prompt | 2 | 5 | 5 |"]
+    assert fastest_lines(of_five_runs) == [
+        "| bloomz-7b1 | SYNTHETIC GPU | 1 | 8 + 1 | [deepspeed] | 12.5 with the prompt | 2 | 5 | 5 | 3.22 (3.18 to 3.26) × tensor-parallel, 5 runs |"
+    ]
 
 
 def test_a_system_with_a_wrong_output_or_in_another_setting_is_not_the_fastest(tmp_path: Path) -> None:
@@ -398,7 +400,10 @@ def test_a_system_with_a_wrong_output_or_in_another_setting_is_not_the_fastest(t
     alone = record(job("deepspeed", 2, variant="controlled"), 10.0)
     text = page(tmp_path, [wrong, alone, record(job("int8"), 50.0), record(job("layer-parallel", 2), 60.0)])
     (line,) = fastest_lines(text)
-    assert re.search(r"\| 1 \| ▼ \[int8\] \| 50\S* with the prompt \| 1 \| 2 \| 1 \| \[deepspeed\]: 9\.98, 2 GPUs, 1 run \|$", line)
+    assert re.search(
+        r"\| 1 \| 8 \+ 1 \| ▼ \[int8\] \| 50\S* with the prompt \| 1 \| 1 \| \[deepspeed\]: 9\.98, 2 GPUs, 1 run \| 2 \| 1\.20 × layer-parallel, 1 run \|$",
+        line,
+    )
     assert "[deepspeed](inference-tools-current-controlled-" in text, "that with the right output"
 
 
@@ -408,12 +413,14 @@ def test_systems_that_the_runs_cannot_tell_from_the_fastest_are_named_with_it(tm
 
     first, near, far = runs("deepspeed", 48, 50, 52, 49, 51), runs("int8", 49, 51, 53, 50, 52), runs("bminf", 88, 90, 92, 89, 91)
     text = page(tmp_path, [*first, *near, *far])
-    assert re.search(r"\| \[deepspeed or int8\] \| 50\S* with the prompt \| 1 \| 3 \| 5 \|", *fastest_lines(text))
+    assert re.search(r"\| \[deepspeed or int8\] \| 50\S* with the prompt \| 1 \| 5 \| 3 \| 1\.0\d \(0\.9\d to 1\.\d+\) × int8, 5 runs \|", *fastest_lines(text))
     text = page(tmp_path, [*first[:4], *near[:4], *far[:4]])
-    assert re.search(r"\| ▼ \[deepspeed\] \| 49\S* with the prompt \| 1 \| 3 \| 4 \|", *fastest_lines(text))
+    assert re.search(r"\| ▼ \[deepspeed\] \| 49\S* with the prompt \| 1 \| 4 \| 3 \|", *fastest_lines(text))
     text = page(tmp_path, [*first, near[1], *far[:2]])
     (line,) = fastest_lines(text)
-    assert re.search(r"\| ▼ \[deepspeed\] \| 50\S* with the prompt \| 1 \| 3 \| 1 to 5 \|", line), "a first place beside a single run is no more tested"
+    assert re.search(r"\| ▼ \[deepspeed\] \| 50\S* with the prompt \| 1 \| 5 \| 3 \| 1\.0\d × int8, 1 run \|", line), (
+        "a first place beside a single run is no more tested"
+    )
 
 
 def test_a_setting_whose_weights_verdicts_rest_on_tells_the_fastest_before_a_faster_one(tmp_path: Path) -> None:
@@ -428,7 +435,7 @@ def test_further_tokens_tell_the_fastest_before_calls_of_one_token_and_only_runs
     failed = record(job("deepspeed", **decoding), status="failed", reason="RuntimeError: no", number=1)
     ended = record(job("deepspeed", **decoding), (20.0, 640.0), number=2)
     text = page(tmp_path, [*prompts, failed, ended, record(job("int8", **decoding), (20.0, 1280.0))])
-    assert re.search(r"\| ▼ \[deepspeed\] \| 5\.0\d* \| 1 \| 2 \| 1 \|", *fastest_lines(text))
+    assert re.search(r"\| ▼ \[deepspeed\] \| 5\.0\d* \| 1 \| 1 \| 2 \|", *fastest_lines(text))
 
 
 def test_the_regret_of_the_timed_tokens_stands_beside_what_is_allowed(tmp_path: Path) -> None:

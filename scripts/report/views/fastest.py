@@ -1,13 +1,14 @@
-"""The fastest system for each model and GPU, of one text and of batches up to LARGEST.
+"""The fastest system for each model and GPU, of one text and of each batch up to LARGEST; long prompts apart.
 
-Rows of different groups are never compared. Of the groups that measured a model with one text those come first whose calls make further
+Rows of different groups are never compared. Of the groups that measured a model in one batch size those come first whose calls make further
 tokens, then those that compare systems, then those with weights that verdicts rest on, then those whose fastest row has enough runs, then the one
 with the fastest row, however many systems it compares; a faster row of another group is named beside it, and where it has too few runs also the
-fastest with enough. Of batches those come first that make further tokens, then those with such weights, then the fastest; a system that did not run
-in that batch and is faster in a smaller one is named beside it. Several answers to one text are another question.
+fastest with enough. A batch whose tokens take longer than those of a smaller one has no line: the faster systems did not run in it. A system that
+did not run in a batch and is faster in a smaller one is named beside it. Several answers to one text are another question.
 """
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -25,28 +26,34 @@ from scripts.verdicts.row_groups import Group
 
 #: The batch size that the articles' tables end with.
 LARGEST = 128
+#: Prompts of so many tokens are long: reading them takes a good part of a call.
+LONG_PROMPT = 1024
 
-
-LEAD = Markdown("The fastest system of one setting for each model, GPU and batch:")
+HEADING = Markdown("## Which system is the fastest?")
+LEAD = Markdown("The fastest system of one setting for each model, GPU and batch, and what was faster in another setting:")
 TIMES = Markdown(
-    f"Each model and GPU has a line for batch 1 and one for the batch, of those that ran up to {LARGEST}, with the least time per token. "
-    "ms/token is the time of a whole call over the new tokens of all its sequences. "
+    f"*batch*, up to {LARGEST}: the sequences of a call, 1 for one user; a batch whose tokens take longer than those of a smaller one has no line. "
+    "*tokens*: of a prompt, with its padding, and of an answer. *ms/token*: the time of a whole call with its prompt, over all its new tokens. "
 )
 SHARE = "% of the memory's rate"
 SHARE_NOTE = Markdown(
     f"*{SHARE}*: the time in which the GPU could read a decode step's data at its nominal rate, over the time of the step; 100 % is the limit. "
+    "The linked page has the GB of a step, so the limit of another GPU, and the time of the matrix products alone (*Distance to the limit*). "
 )
 #: Between the names of a cell.
 OR = " or "
 OR_NOTE = Markdown(f"Two names in a cell: {stats.LEAST_RUNS} runs cannot tell them apart. ")
-ELSEWHERE = "faster elsewhere"
+NEXT = "times as fast as the next (95 % interval)"
+NEXT_NOTE = Markdown(f"*the next*: the second system of the setting; rows of fewer than {stats.LEAST_RUNS} runs have no interval. ")
+FASTEST = "fastest in one setting"
+ELSEWHERE = "faster in another setting"
 ELSEWHERE_NOTE = Markdown(
-    f"*{ELSEWHERE}*: the fastest row of another setting; if it has fewer than {stats.LEAST_RUNS} runs, the fastest row that has them stands before it. "
-    "Or a faster row of a smaller batch, beside the time there of the line's fastest system. "
+    f"*{ELSEWHERE}*, ms/token: the fastest row, behind the fastest with {stats.LEAST_RUNS} runs; its prompts may be shorter, but for prompts of {LONG_PROMPT} "
+    "tokens or more. Or a faster row of a smaller batch, beside the time there of the line's fastest system. "
 )
 NOTE = Markdown(
-    f"{SIGNS[NOT_TESTED]} not tested: the fastest row or the next system's has fewer than {stats.LEAST_RUNS} runs. A line compares the *systems* of one "
-    "setting; their rows may have run on different GPUs of one model, as the linked page shows. Lines do not compare GPU models."
+    f"{SIGNS[NOT_TESTED]}: the fastest row or the next system's has fewer than {stats.LEAST_RUNS} runs. A line compares the *systems* that ran in one setting, "
+    "and no others; their rows may have run on different GPUs of one model. Lines do not compare GPU models."
 )
 RECIPE_1 = "recipe 1"
 RECIPE_1_NOTE = f" *{RECIPE_1}*: random weights with which the output check sees too little for a verdict; rows with later weights go first."
@@ -59,6 +66,15 @@ class Timed:
     group: Group
     row: Row
     ms: float
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Of one sequence, with its padding."""
+        return limits.prompt_tokens(self.row)
+
+    @property
+    def has_long_prompt(self) -> bool:
+        return self.prompt_tokens >= LONG_PROMPT
 
     @property
     def question(self) -> tuple[str, str]:
@@ -74,6 +90,7 @@ class Line:
     gpu: str
     compared: Sequence[Timed]
     elsewhere: Markdown
+    prompt_tokens: int
 
     @property
     def best(self) -> Timed:
@@ -88,39 +105,61 @@ def section(groups: Sequence[Group]) -> Markdown:
     """A line for each model on each GPU in batch 1, and one in its fastest batch; empty where no row of full size ran on a GPU."""
     timed = [one for group in groups if not group.cannot_judge() for one in _timed(group)]
     found = [line for question in {one.question for one in timed} for line in _lines([one for one in timed if one.question == question])]
-    shown = table(_columns(found), sorted(found, key=lambda line: (line.model, line.gpu, line.batch_size)))
+    ordered = sorted(found, key=lambda line: (line.model, line.gpu, line.best.has_long_prompt, line.batch_size))
+    shown = table(_columns(ordered), ordered)
     notes = {
         TIMES: True,
         SHARE_NOTE: SHARE in shown,
         OR_NOTE: OR in shown,
+        NEXT_NOTE: NEXT in shown,
         ELSEWHERE_NOTE: ELSEWHERE in shown,
         NOTE: True,
         Markdown(RECIPE_1_NOTE): RECIPE_1 in shown,
     }
-    return blocks(LEAD, shown, Markdown().join(note for note, is_needed in notes.items() if is_needed)) if found else Markdown()
+    return blocks(HEADING, LEAD, shown, Markdown().join(note for note, is_needed in notes.items() if is_needed)) if found else Markdown()
 
 
 def _lines(of_model: Sequence[Timed]) -> Iterator[Line]:
-    single = [one for one in of_model if one.row.batch_size == 1]
     models, gpu = _models(of_model), of_model[0].question[0]
-    if leading := _leading(single):
-        yield Line(models, gpu, leading, _faster_elsewhere(leading, single))
-    if best := _best_batch(of_model):
-        yield Line(models, gpu, best, _faster_in_smaller(best, of_model))
+    for is_long in (False, True):
+        fastest_ms = math.inf
+        asked = [one for one in of_model if one.has_long_prompt == is_long]
+        for size in sorted({one.row.batch_size for one in asked if one.row.batch_size <= LARGEST}):
+            leading = _leading([one for one in asked if one.row.batch_size == size])
+            if _best(leading).ms < fastest_ms:
+                fastest_ms = _best(leading).ms
+                same_size = [one for one in of_model if one.row.batch_size == size and one.has_long_prompt >= is_long]
+                elsewhere = _faster_elsewhere(leading, same_size) or _faster_in_smaller(leading, asked)
+                # earlier results tell of padded prompts the tokens of the first alone
+                prompts = [one.prompt_tokens for one in same_size if _asks_alike(one, leading[0])]
+                yield Line(models, gpu, leading, elsewhere, max(prompts))
+
+
+def _asks_alike(one: Timed, other: Timed) -> bool:
+    """Are both rows of one article, with short prompts or with long ones?"""
+    return one.group.key.article == other.group.key.article and one.has_long_prompt == other.has_long_prompt
 
 
 def _columns(lines: Sequence[Line]) -> list[Column[Line]]:
+    firsts = {(line.model, line.gpu): line for line in reversed(lines)}
+
+    def is_first(line: Line) -> bool:
+        """Model and GPU stand in the first of their lines alone."""
+        return firsts[line.model, line.gpu] is line
+
     return [
-        Column("model", lambda line: line.model, words=True),
-        Column("GPU", lambda line: line.gpu, words=True),
+        Column("model", lambda line: line.model if is_first(line) else "", words=True),
+        Column("GPU", lambda line: line.gpu if is_first(line) else "", words=True),
         Column("batch", lambda line: line.batch_size),
-        Column("fastest", lambda line: _names(line.compared), words=True),
+        Column("tokens", lambda line: f"{line.prompt_tokens} + {line.best.row.new_tokens[-1]}"),
+        Column(FASTEST, lambda line: _names(line.compared), words=True),
         Column("ms/token", lambda line: _time(line.best)),
-        Column(SHARE, lambda line: _share_of_limit(line.best.row) or NONE, when=any(_share_of_limit(line.best.row) for line in lines)),
         Column("GPUs", lambda line: line.best.row.count),
-        Column("systems", lambda line: _systems(line.compared)),
-        Column("runs", lambda line: _runs_of(line.compared)),
+        Column("runs", lambda line: _runs_of(line.best)),
         Column(ELSEWHERE, lambda line: line.elsewhere or NONE, when=any(line.elsewhere for line in lines), words=True),
+        Column("systems", lambda line: _systems(line.compared)),
+        Column(NEXT, lambda line: _lead(line.compared) or NONE, when=any(_lead(line.compared) for line in lines), words=True),
+        Column(SHARE, lambda line: _share_of_limit(line.best.row) or NONE, when=any(_share_of_limit(line.best.row) for line in lines)),
     ]
 
 
@@ -144,12 +183,6 @@ def _leading(timed: Sequence[Timed]) -> Sequence[Timed]:
         return _decodes(timed), _systems(timed) > 1, _can_judge(timed), _runs(best) >= stats.LEAST_RUNS, -best.ms
 
     return max(by_group, key=rank, default=[])
-
-
-def _best_batch(timed: Sequence[Timed]) -> Sequence[Timed]:
-    """The rows of the group and batch size with the least time a token."""
-    by_batch = _together([one for one in timed if 1 < one.row.batch_size <= LARGEST])
-    return max(by_batch, key=lambda timed: (_decodes(timed), _can_judge(timed), -_best(timed).ms), default=[])
 
 
 def _faster_in_smaller(compared: Sequence[Timed], timed: Sequence[Timed]) -> Markdown:
@@ -180,9 +213,19 @@ def _names(compared: Sequence[Timed]) -> Markdown:
     best = _best(compared)
     alike = sorted({one.row.case for one in compared if one.row.case != best.row.case and _alike(one, best)})
     name = link(OR.join([best.row.case, *alike]), f"#{best.group.slug}")
-    next_system = [_best(others)] if (others := [one for one in compared if one.row.case != best.row.case]) else []
-    is_untested = any(_runs(one) < stats.LEAST_RUNS for one in (best, *next_system))
+    is_untested = any(_runs(one) < stats.LEAST_RUNS for one in (best, *_next(compared)))
     return Markdown(f"{SIGNS[NOT_TESTED]} ") + name if is_untested else name
+
+
+def _next(compared: Sequence[Timed]) -> Sequence[Timed]:
+    """The fastest row of another system; [] where the setting has one system."""
+    others = [one for one in compared if one.row.case != _best(compared).row.case]
+    return [_best(others)] if others else []
+
+
+def _lead(compared: Sequence[Timed]) -> str:
+    """ "1.07 (1.03 to 1.11) × vllm, 5 runs": by the times of their calls, which make equally many tokens; "" without a second system."""
+    return "; ".join(f"{stats.in_words(_ratio(other, _best(compared)))} × {other.row.case}, {_runs_in_words(other)}" for other in _next(compared))
 
 
 def _time(one: Timed) -> str:
@@ -228,8 +271,13 @@ def _no_worse(timed: Sequence[Timed], compared: Sequence[Timed]) -> Sequence[Tim
 
 def _alike(one: Timed, best: Timed) -> bool:
     """Does the interval of their ratio over runs hold 1, on as many GPUs? Rows of too few runs have none, and their number stands there."""
+    return one.row.count == best.row.count and _ratio(one, best).holds(1)
+
+
+def _ratio(one: Timed, best: Timed) -> stats.Estimate:
+    """How many times as long as the best row's calls those of the other take."""
     above, below = (timed.row.run_means_ms(timed.row.new_tokens[-1]) for timed in (one, best))
-    return one.row.count == best.row.count and stats.ratio_over_runs(above, below).holds(1)
+    return stats.ratio_over_runs(above, below)
 
 
 def _runs(one: Timed) -> int:
@@ -237,11 +285,9 @@ def _runs(one: Timed) -> int:
     return len(one.row.runs_of(one.row.new_tokens[-1]))
 
 
-def _runs_of(compared: Sequence[Timed]) -> str:
-    """ "3 to 5", and the earlier recipe of weights of the fastest row."""
-    counts = list(map(_runs, compared))
-    fewest, most = min(counts), max(counts)
-    return (f"{fewest} to {most}" if fewest < most else f"{most}") + ("" if _can_judge([_best(compared)]) else f", {RECIPE_1}")
+def _runs_of(best: Timed) -> str:
+    """ "5", and the earlier recipe of weights of the fastest row."""
+    return f"{_runs(best)}" + ("" if _can_judge([best]) else f", {RECIPE_1}")
 
 
 def _best(timed: Sequence[Timed]) -> Timed:

@@ -26,13 +26,13 @@ NESTED = Markdown("    - ")
 PICTURE = "claims"
 
 
-def section(verdicts: Mapping[str, ArticleVerdicts], pictured: bool, fastest: Markdown, limits: Markdown) -> Markdown:
-    """Counts, picture, fastest systems and limits; "" where no row may judge a claim. `pictured`: there is a picture."""
+def section(verdicts: Mapping[str, ArticleVerdicts], pictured: bool, systems: Markdown, limits: Markdown) -> Markdown:
+    """Counts, picture, limits and the comparisons of systems; "" where no row may judge a claim. `pictured`: there is a picture."""
     chosen = every_claim(verdicts)
     if not any(claim.headline.group for claim in chosen):
         return Markdown()
     picture = Markdown(f"![Every claim: the published ratio and the measured one](plots/{PICTURE}.svg)") if pictured else Markdown()
-    return blocks(tally(chosen, "#method"), picture, fastest, limits)
+    return blocks(tally(chosen, "#method"), picture, limits, systems)
 
 
 def claim_lines(verdicts: ArticleVerdicts) -> Markdown:
