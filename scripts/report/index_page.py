@@ -32,7 +32,7 @@ def parts(content: Content) -> dict[str, object]:
         "overview": overview.section(
             content.verdicts,
             overview.PICTURE in content.pictures,
-            blocks(fastest.section(content.groups), many_texts.pointer(content.groups)),
+            blocks(fastest.section(content.groups), many_texts.pointer([group for group in content.groups if group.key.article in content.known])),
             overview.limits(content.records, _elsewhere(content.links.beside), content.links.limits),
         ),
         "legend": legend() if judged else "",

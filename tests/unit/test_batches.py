@@ -488,6 +488,9 @@ def test_the_index_has_all_workloads_the_fastest_first_and_requests_over_time_be
     assert lines[0][9] == "4.17 min" and lines[2][9:11] == ["—", "4"]
     texts[1].guest.check = synthetic.check(0.2, passed=False)
     assert len(told(*texts)) == 1, "a wrong output is no answer"
+    groups = row_groups.build(texts, {"batch-generate": ARTICLE})
+    assert "[batch-generate](#many-texts-batch-generate)" in str(many_texts.pointer(groups))
+    assert not many_texts.pointer(row_groups.build([a_run("single")], {"batch-generate": ARTICLE}))
     assert not many_texts.section(row_groups.build([a_run("single")], {"batch-generate": ARTICLE}))
 
 
