@@ -65,7 +65,7 @@ def status(row: Row) -> Markdown:
         return Markdown("**{}**").format(row.status)
     if not row.check:
         return Markdown("ok" if row.measured_without_calls or row.is_calibration else "ok, output not checked")
-    return Markdown("ok" if row.output_is_right else "ok, **output FAILED**")
+    return Markdown("ok" if row.output_is_right else "ran, **output FAILED**")
 
 
 def case(row: Row) -> str:

@@ -169,7 +169,7 @@ def test_rows_that_did_not_run_are_rows_with_their_reason(whole: Path) -> None:
 
 def test_a_failed_output_check_marks_the_row_and_keeps_its_numbers(whole: Path) -> None:
     line = next(line for line in reports.text_of(whole).splitlines() if 'published--bminf-1"' in line)
-    assert "**output FAILED**" in line and "698.9 ± 1.9" in line
+    assert "| ran, **output FAILED** |" in line and "698.9 ± 1.9" in line
 
 
 @pytest.mark.parametrize("wrong", range(3))
@@ -405,6 +405,7 @@ def test_a_system_with_a_wrong_output_or_in_another_setting_is_not_the_fastest(t
         line,
     )
     assert "[deepspeed](inference-tools-current-controlled-" in text, "that with the right output"
+    assert "| 2 of 3, 1 FAILED |" in text
 
 
 def test_systems_that_the_runs_cannot_tell_from_the_fastest_are_named_with_it(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def _subject(part: Part, over: str) -> str:
 
 
 def right_rows(group: Group) -> Markdown | str:
-    """ "6 of 6, 1 unchecked, 1 unsupported": of the checked rows that came to their end, then the others; a calibration has no output."""
+    """ "5 of 6, 1 FAILED, 1 unchecked, 1 unsupported": of the checked rows that came to their end, then the others; a calibration has no output."""
     if group.key.article == CALIBRATION:
         return NONE
     ended = [row for row in group.rows if row.status == "ok"]
@@ -97,6 +97,7 @@ def right_rows(group: Group) -> Markdown | str:
     others = collections.Counter(row.status for row in group.rows if row.status != "ok")
     words = [
         f"{len(right)} of {len(checked)}",
+        *([f"{len(checked) - len(right)} FAILED"] if len(checked) > len(right) else []),
         *([f"{len(ended) - len(checked)} unchecked"] if len(ended) > len(checked) else []),
         *(f"{count} {word}" for word, count in others.items()),
     ]
