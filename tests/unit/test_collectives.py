@@ -60,7 +60,6 @@ def test_a_further_token_has_the_all_reduces_and_the_time_that_a_longer_call_add
     assert met == [0, 67], "the ranks meet before each call"
     assert told["all_reduces_a_token"] == 60
     assert told["host_us_an_all_reduce"] == pytest.approx(50)
-    assert told["ms_a_further_token"] > 0
 
 
 def test_a_further_token_s_time_is_the_difference_of_two_calls_over_their_tokens(monkeypatch):
