@@ -12,7 +12,6 @@ from bench.measuring.clock import Stamp
 #: that are not waited for one by one may be somewhat faster than the timed ones.
 LEAST_S = 3.0
 
-
 #: A window of this share of LEAST_S is long enough: further calls would hardly change what the counters tell.
 ENOUGH = 0.8
 

@@ -32,11 +32,9 @@ def new_garbage_alone():
     """For loading: whoever looks for garbage within the block looks through no objects from before it.
 
     transformers 4 does so after each file of weights, and the objects of the imports take a tenth of a second each time. They are looked through
-    once at the end if they would have been within the block, so the calls find the collector as it would have been.
+    once at the end if they would have been within the block, so the calls find the collector as it would have been. Who froze objects before is not
+    looked for: Python 3.12 itself always keeps some hundred frozen.
     """
-    if gc.get_freeze_count():  # who froze objects before wants them to stay so
-        yield
-        return
     collections = _full_collections()
     gc.freeze()
     try:

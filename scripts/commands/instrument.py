@@ -1,4 +1,4 @@
-"""instrument: let an instrument of the guest examine a case of an article."""
+"""instrument: let an instrument examine a case of an article."""
 
 import dataclasses
 import sys

@@ -33,9 +33,9 @@ def _window(one: Mapping[str, Any], at: Sequence[float], calls: int | None = Non
 
 
 def of_calls(measurements: Iterable[Mapping[str, Any]], longer: Iterable[Mapping[str, Any]]) -> list[Window]:
-    """The window of each measurement that tells one."""
+    """The window of each measurement that tells one; a guest that failed may tell a window without a timed call, which says nothing."""
     made = {one["new_tokens"]: one for one in longer if one.get("at") and one.get("calls")}
-    return [_chosen(one, made.get(one["new_tokens"])) for one in measurements if one.get("timed_at")]
+    return [_chosen(one, made.get(one["new_tokens"])) for one in measurements if one.get("timed_at") and one["timed_ms"]]
 
 
 def _chosen(timed: Mapping[str, Any], longer: Mapping[str, Any] | None) -> Window:

@@ -56,13 +56,10 @@ def examine(name: str, planned: Planned, options: Options) -> Path:
         image = planned.image
         job, prefix = runner.question(planned, options, host_facts.devices(chosen))
         _refuse_without_model(job)
-        if reason := fitting.refusal(name, job):
-            raise UsageError(f"{name} does not examine {planned.title}: {reason}")
+        _refuse_unfit(name, planned, job, options)
         runner.refuse_unwritable(folder)
         host_facts.stated_commit()  # a wrong one is refused now, not when the weights are made
         engine = engines.choose(image, chosen, options)
-        if name == restrictions_cost.NAME and (reason := restrictions_cost.refusal(job, engine)):
-            raise UsageError(f"{name} does not examine {planned.title}: {reason}")
         runner.refuse_impossible(planned, job, engine, folder)
         engine.prepare()
         work, said = around / "work", _Said()
@@ -80,6 +77,15 @@ def examine(name: str, planned: Planned, options: Options) -> Path:
     if ended.status != "ok" or not ended.stored:
         raise KitError(f"{title} {ended.words}")
     return ended.stored
+
+
+def _refuse_unfit(name: str, planned: Planned, job: Job, options: Options) -> None:
+    """Raise UsageError for a job that the instrument does not examine, NothingRuns where that of the host misses the engine that it needs."""
+    of_host = name == restrictions_cost.NAME
+    if reason := restrictions_cost.refusal(job, planned.image, options) if of_host else fitting.refusal(name, job):
+        raise UsageError(f"{name} does not examine {planned.title}: {reason}")
+    if of_host:
+        restrictions_cost.must_answer(options)
 
 
 def _refuse_without_model(job: Job) -> None:

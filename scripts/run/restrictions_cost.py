@@ -4,6 +4,7 @@ Each way is the case's own guest in a fresh container: `kit` with all restrictio
 turns, in an order that alternates between rounds. A first round warms the files up and is left out.
 """
 
+import collections
 import dataclasses
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +17,10 @@ from scripts import stats
 from scripts.containers.container import Outcome
 from scripts.containers.restrictions import LOOSENABLE
 from scripts.errors import KitError, shown
+from scripts.pins import Image
 from scripts.run import engines
-from scripts.run.engines import Engine, contained
+from scripts.run.engines import contained
+from scripts.run.options import Options
 
 NAME = "restrictions"
 
@@ -26,14 +29,26 @@ KIT = "kit"
 #: Rounds that count: as many runs of each way as a verdict needs.
 ROUNDS = stats.LEAST_RUNS
 
+#: Of a run that is not ok so many last lines are said, so that the verdict's lines fit beside them.
+SHOWN_LINES = 8
 
-def refusal(job: Job, engine: Engine) -> str:
-    """Why the instrument does not examine a job on an engine, in one line; "" where it does."""
-    if not isinstance(engine, contained.DockerEngine):
-        return f"ENGINE is {engine.name}, which sets no such restrictions, allowed are docker and podman; try ENGINE=docker"
+
+def refusal(job: Job, image: Image, asked: Options) -> str:
+    """Why the instrument does not examine a job in an image on the engine that was asked for, in one line; "" where it does."""
+    if image.engine == "host":
+        return f"STACK={image.stack} has no images, so its jobs run in no container; try STACK=current ENGINE=docker"
+    if asked.engine not in contained.CLIENTS:
+        return f"ENGINE is {asked.engine}, which sets no such restrictions, allowed are docker and podman; try ENGINE=docker"
+    if asked.memlock:
+        return "KIT_MEMLOCK is 1, so no container would limit locked memory; leave KIT_MEMLOCK out"
     if not forms.times_runs(forms.find(job.form)):
         return f"the case's form {job.form} does not time the job's runs; take a case of another form, such as CASES=deepspeed ARTICLE=inference-tools"
     return ""
+
+
+def must_answer(asked: Options) -> None:
+    """Raise NothingRuns where the engine does not answer, without the advice to take ENGINE=host that other commands get."""
+    contained.CLIENTS[asked.engine]().close()
 
 
 def examine(engine: contained.DockerEngine, job: Job, work: Path, say: Callable[[str], None]) -> Outcome:
@@ -47,7 +62,7 @@ def examine(engine: contained.DockerEngine, job: Job, work: Path, say: Callable[
     warmed_up = []
     for way in tuple(ways):
         try:
-            warmed_up.append(_run(engine, job, work / f"0-{way}", way)[0])
+            warmed_up.append(_run(engine, job, work / f"0-{way}", way, say)[0])
         except KitError as error:
             if way == KIT:
                 raise
@@ -55,7 +70,7 @@ def examine(engine: contained.DockerEngine, job: Job, work: Path, say: Callable[
             left_out[way] = shown(error)
     for number in range(1, ROUNDS + 1):
         for way in ways if number % 2 else reversed(ways):
-            outcome, call_ms = _run(engine, job, work / f"{number}-{way}", way)
+            outcome, call_ms = _run(engine, job, work / f"{number}-{way}", way, say)
             ways[way].append(call_ms)
         write_whole(work / "result.json", to_json({"ways": [_told(way, ways) for way in ways], "left_out": left_out}))
     for way in ways:
@@ -65,16 +80,20 @@ def examine(engine: contained.DockerEngine, job: Job, work: Path, say: Callable[
     return Outcome(0, False, False, warmed_up[0].started_at, outcome.finished_at)
 
 
-def _run(engine: contained.DockerEngine, job: Job, work: Path, way: str) -> tuple[Outcome, float]:
-    """How a run in a container of a way ended, and the median of its timed calls of most tokens in ms."""
+def _run(engine: contained.DockerEngine, job: Job, work: Path, way: str, say: Callable[[str], None]) -> tuple[Outcome, float]:
+    """How a run in a container of a way ended, and the median of its timed calls of most tokens in ms. Raises KitError where it is not ok; its last lines
+    are said before."""
     work.mkdir()
+    lines: collections.deque[str] = collections.deque(maxlen=SHOWN_LINES)
     engine.loosened = "" if way == KIT else way
     try:
-        outcome = engine.run(job, work, lambda line: None)
+        outcome = engine.run(job, work, lines.append)
     finally:
         engine.loosened = ""
     result, status, reason = engines.answer(job, work, outcome, engine.gpus)
     if status != "ok" or result is None:
+        for line in lines:
+            say(line)
         raise KitError(f"{NAME}: the run {work.name} ended with {status}: {reason}")
     return outcome, statistics.median(result.measurements[-1]["timed_ms"])
 

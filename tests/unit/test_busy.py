@@ -58,6 +58,15 @@ def test_a_window_of_calls_that_took_less_than_half_or_more_than_twice_as_long_a
     assert window == (Window(1, 20, 22.5, calls) if counts else Window(1, 10, 11))
 
 
+def test_a_window_of_no_timed_call_says_nothing_whatever_longer_calls_a_guest_tells():
+    """A guest that failed, or lies, may tell any of these, and its result is stored."""
+    longer = [{"new_tokens": 1, "calls": 10**17, "at": [0, 9e17]}, {"new_tokens": 1, "calls": 1, "at": [0, 0]}, {"new_tokens": 1, "calls": 1, "at": [3, 4]}]
+    for told in longer:
+        assert windows.of_calls([{"new_tokens": 1, "timed_ms": [], "timed_at": [10, 11]}], [told]) == []
+        assert windows.of_calls([{"new_tokens": 1, "timed_ms": [9e17, 1e-9], "timed_at": [10, 11]}], [told]) == [Window(1, 10, 11)]
+        assert windows.of_calls([{"new_tokens": 2, "timed_ms": [1.0], "timed_at": [10, 11]}], [told]) == [Window(2, 10, 11)]
+
+
 def test_a_window_in_which_the_clock_was_set_back_is_left_to_the_counters():
     timed = [{"new_tokens": 1, "timed_ms": [50], "timed_at": [10, 11]}]
     assert windows.of_calls(timed, [{"new_tokens": 1, "calls": 50, "at": [20, 12]}]) == [Window(1, 20, 12, 50)]

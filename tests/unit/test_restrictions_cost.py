@@ -3,15 +3,18 @@
 import dataclasses
 import json
 import re
+import types
 
 import pytest
 
 from bench.job import to_json, write_whole
+from scripts import pins
 from scripts.containers.container import Outcome
 from scripts.containers.restrictions import LOOSENABLE
-from scripts.errors import KitError
-from scripts.run import restrictions_cost
-from scripts.run.engines import contained, host
+from scripts.errors import KitError, NothingRuns, UsageError
+from scripts.run import instruments, measurement, plan, restrictions_cost, runner
+from scripts.run.engines import contained
+from scripts.run.options import Options
 from tests import synthetic
 
 #: How many times as long as in the kit's containers a call takes, by this machine.
@@ -29,7 +32,7 @@ class Machine(contained.DockerEngine):
         if self.loosened in self.forbidden:
             return Outcome(126, False, False, 0.0, 1.0)
         seed = len(self.started)
-        answer = synthetic.guest(job, (40.0 * FACTORS[self.loosened],), None, seed=seed)
+        answer = dataclasses.replace(synthetic.guest(job, (40.0 * FACTORS[self.loosened],), None, seed=seed), id=job.id)
         write_whole(work / "result.json", to_json(answer))
         return Outcome(0, False, False, float(seed), seed + 600.0)
 
@@ -84,9 +87,76 @@ def test_what_was_found_until_a_later_run_failed_is_there(tmp_path):
     assert [len(way["rounds"]) for way in found["ways"]] == [2, 2, 2, 2] and machine.loosened == ""
 
 
-def test_only_an_engine_that_sets_them_and_a_form_that_times_runs_are_examined():
-    without = host.HostEngine.__new__(host.HostEngine)
-    assert restrictions_cost.refusal(synthetic.job("layer-parallel"), without).startswith("ENGINE is host, which sets no such restrictions")
-    assert restrictions_cost.refusal(synthetic.job("layer-parallel"), Machine()) == ""
-    other = dataclasses.replace(synthetic.job("layer-parallel"), form="workload")
-    assert "the case's form workload does not time the job's runs" in restrictions_cost.refusal(other, Machine())
+def test_the_last_lines_of_a_run_that_failed_are_said(tmp_path):
+    class Talks(Machine):
+        def run(self, job, work, on_line, module="bench"):
+            for number in range(99):
+                on_line(f"line {number} of {self.loosened or 'kit'}")
+            return super().run(job, work, on_line, module)
+
+    _, _, lines = examined(Talks(forbidden=("shm",)), tmp_path)
+    assert lines[:8] == [f"line {number} of shm" for number in range(91, 99)] and lines[8].startswith("kit: ")
+
+
+@pytest.mark.parametrize(
+    ("changed", "stack", "asked", "why"),
+    [
+        ({}, "current", {}, ""),
+        ({}, "current", {"engine": "podman"}, ""),
+        ({}, "current", {"engine": "host"}, "ENGINE is host, which sets no such restrictions, allowed are docker and podman; try ENGINE=docker"),
+        ({}, "current", {"engine": "apptainer"}, "ENGINE is apptainer, which sets no such restrictions, .*"),
+        ({}, "demo", {"engine": "host"}, "STACK=demo has no images, so its jobs run in no container; try STACK=current ENGINE=docker"),
+        ({}, "current", {"memlock": True}, "KIT_MEMLOCK is 1, so no container would limit locked memory; leave KIT_MEMLOCK out"),
+        ({"form": "workload"}, "current", {}, "the case's form workload does not time the job's runs; take a case of another form, such as .*"),
+    ],
+)
+def test_only_an_engine_that_sets_all_of_them_and_a_form_that_times_runs_are_examined(changed, stack, asked, why):
+    job = dataclasses.replace(synthetic.job("layer-parallel"), **changed)
+    assert re.fullmatch(why, restrictions_cost.refusal(job, pins.load().image("layer-parallel", stack), Options(**asked)))
+
+
+@pytest.fixture
+def command(monkeypatch, tmp_path):
+    """The instrument as `make instrument-restrictions` starts it; its results lie in tmp_path/instruments."""
+    monkeypatch.setattr(measurement, "with_checkpoint", lambda job, engine, work, on_line: job)
+    monkeypatch.setattr(runner, "refuse_impossible", lambda *arguments: None)
+    fixed = {"device": "cpu", "scale": "tiny", "weights": "random", "stack": "current", "cases": ("layer-parallel",)}
+
+    def run(**settings):
+        asked = Options(**fixed | {"folder": tmp_path / "runs", "models": tmp_path / "models"} | settings)
+        return instruments.examine("restrictions", plan.plan(["layer-parallel"], asked, every=False)[0], asked)
+
+    return run
+
+
+def test_the_command_stores_what_the_runs_in_each_way_took(command, monkeypatch, tmp_path, capsys):
+    class Engine(Machine):
+        cores = ""
+
+        def __init__(self, image, gpus, asked):
+            super().__init__()
+            self.image, self.asked, self.models, self.facts = image, asked, asked.models, {"tag": image.tag}
+
+        def prepare(self):
+            pass
+
+    connected = []
+    monkeypatch.setitem(contained.CLIENTS, "docker", lambda: types.SimpleNamespace(close=lambda: connected.append("docker")))
+    monkeypatch.setitem(contained.CONTAINED, "docker", Engine)
+    told = json.loads(command().read_text())
+    assert told["instrument"] == "restrictions" and told["status"] == "ok" and connected == ["docker"]
+    assert [way["way"] for way in told["found"]["ways"]] == ["kit", *LOOSENABLE] and told["host"]["wall_s"] == 24 + 600.0 - 1.0
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["kit", *LOOSENABLE]
+
+
+def test_a_machine_without_docker_is_not_sent_to_an_engine_that_the_instrument_refuses(command, monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    with pytest.raises(NothingRuns, match="no Docker answers at unix:///nowhere/docker.sock; install") as told:
+        command()
+    assert "ENGINE=host" not in str(told.value)
+
+
+def test_another_engine_is_refused_before_it_is_looked_for(command, monkeypatch):
+    monkeypatch.setitem(contained.CONTAINED, "apptainer", lambda *arguments: pytest.fail("it was looked for"))
+    with pytest.raises(UsageError, match="restrictions does not examine inference-tools/layer-parallel .*: ENGINE is apptainer"):
+        command(engine="apptainer")
