@@ -58,10 +58,16 @@ def test_a_window_of_calls_that_took_less_than_half_or_more_than_twice_as_long_a
     assert window == (Window(1, 20, 22.5, calls) if counts else Window(1, 10, 11))
 
 
+def test_the_pace_of_the_timed_calls_is_their_mean():
+    """It is 60 ms, their median is 40: the further calls of 25 ms are at another pace."""
+    timed = [{"new_tokens": 1, "timed_ms": [40, 40, 100], "timed_at": [10, 11]}]
+    assert windows.of_calls(timed, [{"new_tokens": 1, "calls": 100, "at": [20, 22.5]}]) == [Window(1, 10, 11)]
+
+
 def test_a_window_of_no_timed_call_says_nothing_whatever_longer_calls_a_guest_tells():
     """A guest that failed, or lies, may tell any of these, and its result is stored."""
-    longer = [{"new_tokens": 1, "calls": 10**17, "at": [0, 9e17]}, {"new_tokens": 1, "calls": 1, "at": [0, 0]}, {"new_tokens": 1, "calls": 1, "at": [3, 4]}]
-    for told in longer:
+    hostile = [{"calls": 10**17, "at": [0, 9e17]}, {"calls": 1, "at": [0, 0]}, {"calls": 1, "at": [3, 4]}, {"calls": 1}, {"at": [3, 4]}]
+    for told in [{"new_tokens": 1, **one} for one in hostile]:
         assert windows.of_calls([{"new_tokens": 1, "timed_ms": [], "timed_at": [10, 11]}], [told]) == []
         assert windows.of_calls([{"new_tokens": 1, "timed_ms": [9e17, 1e-9], "timed_at": [10, 11]}], [told]) == [Window(1, 10, 11)]
         assert windows.of_calls([{"new_tokens": 2, "timed_ms": [1.0], "timed_at": [10, 11]}], [told]) == [Window(2, 10, 11)]

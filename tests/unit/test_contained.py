@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import types
 import typing
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ from scripts.run.engines import contained
 from scripts.run.options import Options
 from scripts.verdicts import row_groups
 from tests.fakes.cdi import uuid
+from tests.samples import a_job
 
 IMAGE = pins.load().image("layer-parallel", "current")
 
@@ -106,6 +108,48 @@ def test_a_machine_without_apptainer_is_one_line(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NothingRuns, match="^there is no apptainer on the PATH; load its module"):
         engines.choose(IMAGE, [], Options(engine="apptainer"))
+
+
+class Asked(Exception):
+    """The settings of a container that was asked for."""
+
+
+def asked_of_docker(tmp_path: Path, loosened: str = "", **settings: object) -> dict:
+    """With which settings Docker is asked for a job's container."""
+
+    class Containers:
+        def create(self, tag: str, command: list[str], **settings: object) -> None:
+            raise Asked(settings)
+
+    engine = contained.DockerEngine.__new__(contained.DockerEngine)
+    work, models = tmp_path / "work", tmp_path / "models"
+    for folder in (work, models):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o755)
+    contained.Contained.__init__(engine, IMAGE, [], Options(models=models, **settings))
+    engine.client = types.SimpleNamespace(info=lambda: {"MemTotal": 64 << 30}, containers=Containers())
+    engine.loosened = loosened
+    with pytest.raises(Asked) as told:
+        engine.run(a_job(), work, lambda line: None)
+    return told.value.args[0] | {"labels": None, "mounts": None}
+
+
+UNLIMITED = [{"Name": "memlock", "Soft": -1, "Hard": -1}]
+
+
+@pytest.mark.parametrize(
+    ("loosened", "options", "changed"),
+    [
+        ("", {"memlock": True}, {"ulimits": UNLIMITED}),
+        ("shm", {}, {"ipc_mode": "host", "shm_size": None}),
+        ("seccomp", {}, {"security_opt": ["no-new-privileges:true", "seccomp=unconfined"]}),
+        ("memlock", {}, {"ulimits": UNLIMITED}),
+    ],
+)
+def test_a_container_without_a_restriction_differs_in_it_alone(tmp_path: Path, loosened: str, options: dict, changed: dict) -> None:
+    of_kit, other = asked_of_docker(tmp_path), asked_of_docker(tmp_path, loosened, **options)
+    assert of_kit["cap_drop"] == ["ALL"] and of_kit["ipc_mode"] == "private" and not of_kit["ulimits"] and of_kit["user"]
+    assert {name: value for name, value in other.items() if value != of_kit[name]} == changed and other.keys() == of_kit.keys()
 
 
 @pytest.fixture

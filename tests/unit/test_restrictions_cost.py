@@ -32,14 +32,17 @@ class Machine(contained.DockerEngine):
         if self.loosened in self.forbidden:
             return Outcome(126, False, False, 0.0, 1.0)
         seed = len(self.started)
-        answer = dataclasses.replace(synthetic.guest(job, (40.0 * FACTORS[self.loosened],), None, seed=seed), id=job.id)
+        means_ms = [40.0 * FACTORS[self.loosened] / 10**further for further in range(len(job.runs))][::-1]  # calls of more tokens take longer
+        answer = dataclasses.replace(synthetic.guest(job, tuple(means_ms), None, seed=seed), id=job.id)
+        timed_ms = answer.measurements[-1]["timed_ms"]
+        timed_ms[:2] = [5 * timed_ms[0], timed_ms[1] / 2]  # an unsteady host
         write_whole(work / "result.json", to_json(answer))
         return Outcome(0, False, False, float(seed), seed + 600.0)
 
 
 def examined(machine, tmp_path):
     lines = []
-    outcome = restrictions_cost.examine(machine, synthetic.job("layer-parallel"), tmp_path, lines.append)
+    outcome = restrictions_cost.examine(machine, synthetic.job("layer-parallel", new_tokens=(1, 128)), tmp_path, lines.append)
     return outcome, json.loads((tmp_path / "result.json").read_text()), lines
 
 
@@ -55,7 +58,7 @@ def test_each_restriction_is_loosened_by_turns_and_its_calls_are_compared_with_t
     for name in told:
         rounds = told[name]["rounds"]
         assert len(rounds) == 5 and len(set(rounds)) == 5, "five runs of their own, without the first"
-        assert told[name]["ms_a_call"] == pytest.approx(sum(rounds) / 5)
+        assert told[name]["ms_a_call"] == pytest.approx(sum(rounds) / 5) == pytest.approx(40 * FACTORS[name.replace("kit", "")], rel=0.01)
     for name, factor in {"shm": 0.9, "seccomp": 1.0, "memlock": 1.1}.items():
         ratio = told[name]["times_as_long"]
         assert ratio["value"] == pytest.approx(factor, rel=0.01) and ratio["low"] <= ratio["value"] <= ratio["high"]
@@ -72,6 +75,19 @@ def test_a_restriction_that_the_machine_does_not_let_go_is_left_out_with_its_rea
 def test_a_run_with_all_restrictions_has_to_end_well(tmp_path):
     with pytest.raises(KitError, match="the run 0-kit ended with failed: .*exit code 126"):
         examined(Machine(forbidden=("",)), tmp_path)
+
+
+def test_a_run_whose_guest_says_that_it_failed_does_not_count(tmp_path):
+    class Fails(Machine):
+        def run(self, job, work, on_line, module="bench"):
+            outcome = super().run(job, work, on_line, module)
+            if self.loosened == "seccomp":
+                answer = json.loads((work / "result.json").read_text())
+                write_whole(work / "result.json", to_json({**answer, "status": "failed", "reason": "no kernel"}))
+            return outcome
+
+    _, found, _ = examined(Fails(), tmp_path)
+    assert found["left_out"] == {"seccomp": "restrictions: the run 0-seccomp ended with failed: no kernel"}
 
 
 def test_what_was_found_until_a_later_run_failed_is_there(tmp_path):
@@ -122,31 +138,45 @@ def command(monkeypatch, tmp_path):
     monkeypatch.setattr(runner, "refuse_impossible", lambda *arguments: None)
     fixed = {"device": "cpu", "scale": "tiny", "weights": "random", "stack": "current", "cases": ("layer-parallel",)}
 
-    def run(**settings):
+    def run(name="restrictions", **settings):
         asked = Options(**fixed | {"folder": tmp_path / "runs", "models": tmp_path / "models"} | settings)
-        return instruments.examine("restrictions", plan.plan(["layer-parallel"], asked, every=False)[0], asked)
+        return instruments.examine(name, plan.plan(["layer-parallel"], asked, every=False)[0], asked)
 
     return run
 
 
-def test_the_command_stores_what_the_runs_in_each_way_took(command, monkeypatch, tmp_path, capsys):
-    class Engine(Machine):
-        cores = ""
+class Engine(Machine):
+    """The machine as the command chooses it; `modules` are those that it ran."""
 
-        def __init__(self, image, gpus, asked):
-            super().__init__()
-            self.image, self.asked, self.models, self.facts = image, asked, asked.models, {"tag": image.tag}
+    cores, modules = "", []
 
-        def prepare(self):
-            pass
+    def __init__(self, image, gpus, asked):
+        super().__init__()
+        self.image, self.asked, self.models, self.facts = image, asked, asked.models, {"tag": image.tag}
 
-    connected = []
-    monkeypatch.setitem(contained.CLIENTS, "docker", lambda: types.SimpleNamespace(close=lambda: connected.append("docker")))
-    monkeypatch.setitem(contained.CONTAINED, "docker", Engine)
-    told = json.loads(command().read_text())
-    assert told["instrument"] == "restrictions" and told["status"] == "ok" and connected == ["docker"]
+    def prepare(self):
+        self.modules.clear()
+
+    def run(self, job, work, on_line, module="bench"):
+        self.modules.append(module)
+        return super().run(job, work, on_line, module)
+
+
+@pytest.mark.parametrize("name", ["docker", "podman"])
+def test_the_command_stores_what_the_runs_in_each_way_took(command, monkeypatch, capsys, name):
+    closed = []
+    monkeypatch.setattr(contained, "CLIENTS", {name: lambda: types.SimpleNamespace(close=lambda: closed.append(name))})
+    monkeypatch.setitem(contained.CONTAINED, name, Engine)
+    told = json.loads(command(engine=name).read_text())
+    assert told["instrument"] == "restrictions" and told["status"] == "ok" and closed == [name] and Engine.modules == ["bench"] * 24
     assert [way["way"] for way in told["found"]["ways"]] == ["kit", *LOOSENABLE] and told["host"]["wall_s"] == 24 + 600.0 - 1.0
     assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["kit", *LOOSENABLE]
+
+
+def test_an_instrument_of_the_guest_runs_once_in_a_container_with_all_restrictions(command, monkeypatch):
+    monkeypatch.setitem(contained.CONTAINED, "docker", Engine)
+    assert "ways" not in json.loads(command("layers").read_text())["found"]
+    assert Engine.modules == ["bench.instruments.layers"]
 
 
 def test_a_machine_without_docker_is_not_sent_to_an_engine_that_the_instrument_refuses(command, monkeypatch):

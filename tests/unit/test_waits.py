@@ -90,6 +90,24 @@ def test_a_window_that_ended_too_early_goes_on_with_more_calls_until_it_is_long_
     assert device.events == ["waits", "began", *(event for count in calls for event in [*["call"] * count, "waits", "ended"])]
 
 
+def test_a_window_of_four_fifths_is_long_enough_and_one_of_no_time_makes_a_hundred_times_the_calls():
+    enough = longer.ENOUGH * longer.LEAST_S
+    assert enough == pytest.approx(2.4) and longer.calls_to_add(10, enough) == 0 and longer.calls_to_add(10, enough - 0.01) == 3
+    assert longer.calls_to_add(10, 0.0) == 1000 and longer.calls_to_add(10, 0.04) == 740
+
+
+def test_a_further_call_that_fails_is_told_and_fails_the_run_where_other_ranks_would_wait(device, monkeypatch):
+    def fails():
+        raise OSError("gone")
+
+    form = types.SimpleNamespace(timed_call=lambda job, loaded, run: fails)
+    arguments = types.SimpleNamespace(runs=[{"new_tokens": 1}]), None, form, [{"new_tokens": 1, "timed_ms": [300.0]}]
+    assert longer.windows(*arguments) == [{"new_tokens": 1, "reason": "OSError: gone"}]
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(longer.ranks.LaterCallFailed, match="one of 2 ranks: OSError: gone"):
+        longer.windows(*arguments)
+
+
 def test_all_ranks_add_as_many_calls_as_the_rank_whose_window_is_the_shortest(device, monkeypatch):
     monkeypatch.setattr(longer, "Stamp", stamps(device, [3.0, 3.3]))
     of_others = iter([[3.0, 1.5], [3.3, 3.2]])
