@@ -85,7 +85,7 @@ def _refuse_unfit(name: str, planned: Planned, job: Job, options: Options) -> No
     if reason := restrictions_cost.refusal(job, planned.image, options) if of_host else fitting.refusal(name, job):
         raise UsageError(f"{name} does not examine {planned.title}: {reason}")
     if of_host:
-        restrictions_cost.must_answer(options)
+        restrictions_cost.must_connect(options)
 
 
 def _refuse_without_model(job: Job) -> None:

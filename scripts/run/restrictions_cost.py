@@ -46,7 +46,7 @@ def refusal(job: Job, image: Image, asked: Options) -> str:
     return ""
 
 
-def must_answer(asked: Options) -> None:
+def must_connect(asked: Options) -> None:
     """Raise NothingRuns where the engine does not answer, without the advice to take ENGINE=host that other commands get."""
     contained.CLIENTS[asked.engine]().close()
 
@@ -85,9 +85,14 @@ def _run(engine: contained.DockerEngine, job: Job, work: Path, way: str, say: Ca
     are said before."""
     work.mkdir()
     lines: collections.deque[str] = collections.deque(maxlen=SHOWN_LINES)
+
+    def keep(line: str) -> None:
+        if not line.startswith("@"):  # what the guest reports of its progress
+            lines.append(line)
+
     engine.loosened = "" if way == KIT else way
     try:
-        outcome = engine.run(job, work, lines.append)
+        outcome = engine.run(job, work, keep)
     finally:
         engine.loosened = ""
     result, status, reason = engines.answer(job, work, outcome, engine.gpus)

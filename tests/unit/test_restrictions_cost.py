@@ -108,6 +108,7 @@ def test_the_last_lines_of_a_run_that_failed_are_said(tmp_path):
         def run(self, job, work, on_line, module="bench"):
             for number in range(99):
                 on_line(f"line {number} of {self.loosened or 'kit'}")
+                on_line('@{"phase": "measure"}')
             return super().run(job, work, on_line, module)
 
     _, _, lines = examined(Talks(forbidden=("shm",)), tmp_path)
