@@ -102,7 +102,7 @@ class Line:
 
 
 def section(groups: Sequence[Group]) -> Markdown:
-    """A line for each model on each GPU in batch 1, and one in its fastest batch; empty where no row of full size ran on a GPU."""
+    """A line for each model, GPU and batch; empty where no row of full size ran on a GPU."""
     timed = [one for group in groups if not group.cannot_judge() for one in _timed(group)]
     found = [line for question in {one.question for one in timed} for line in _lines([one for one in timed if one.question == question])]
     ordered = sorted(found, key=lambda line: (line.model, line.gpu, line.best.has_long_prompt, line.batch_size))
