@@ -68,12 +68,13 @@ def settings(machine_bytes: int, memory_bytes: int | None, memlock: bool = False
 
 def without(restriction: str) -> dict[str, Any]:
     """The settings that differ in a container without one of `LOOSENABLE`; "" for none."""
+    of_job = settings(GIB, None, memlock=True)
     if restriction == "shm":
         return {"ipc_mode": "host", "shm_size": None}  # the machine's own shared memory
     if restriction == "seccomp":
-        return {"security_opt": ["no-new-privileges:true", "seccomp=unconfined"]}
+        return {"security_opt": [*of_job["security_opt"], "seccomp=unconfined"]}
     if restriction == "memlock":
-        return {"ulimits": settings(GIB, None, memlock=True)["ulimits"]}
+        return {"ulimits": of_job["ulimits"]}
     return {}
 
 

@@ -11,7 +11,7 @@ from scripts.report.templating import render
 from scripts.report.text import Markdown, anchor, blocks, folded, link
 from scripts.report.verdict_marks import legend
 from scripts.report.view import View
-from scripts.report.views import VIEWS, article_setting, claims, many_texts, matrix, overview, profiles, provenance, same_work, systems
+from scripts.report.views import VIEWS, article_setting, claims, fastest, many_texts, matrix, overview, profiles, provenance, same_work, systems
 from scripts.results import Record, Skipped, rules_version
 from scripts.verdicts import calibration, row_groups
 from scripts.verdicts.calibration import Calibration
@@ -64,7 +64,7 @@ def texts(body: Body, skipped: Sequence[Skipped], with_findings: bool) -> dict[s
 
 
 def method_page(records: Sequence[Record]) -> Markdown:
-    return render("method", rules=rules_version, size_factor=SIZE_FACTOR, first=_first_judged(records))
+    return render("method", rules=rules_version, size_factor=SIZE_FACTOR, long_prompt=fastest.LONG_PROMPT, first=_first_judged(records))
 
 
 def _first_judged(records: Sequence[Record]) -> str:

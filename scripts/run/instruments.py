@@ -2,7 +2,7 @@
 
 Those of bench/instruments run in the image, in a process of their own; restrictions_cost.py runs on the host, around several such processes.
 
-Its process does not write where it was measured, so the kit does: the job, the image, the machine and its GPUs, the commit.
+The process of an instrument does not write where it was measured, so the kit does: the job, the image, the machine and its GPUs, the commit.
 """
 
 import collections

@@ -72,9 +72,10 @@ def examine(engine: contained.DockerEngine, job: Job, work: Path, say: Callable[
         for way in ways if number % 2 else reversed(ways):
             outcome, call_ms = _run(engine, job, work / f"{number}-{way}", way, say)
             ways[way].append(call_ms)
-        write_whole(work / "result.json", to_json({"ways": [_told(way, ways) for way in ways], "left_out": left_out}))
-    for way in ways:
-        say(_line(way, ways))
+        found = [_told(way, ways) for way in ways]
+        write_whole(work / "result.json", to_json({"ways": found, "left_out": left_out}))
+    for told in found:
+        say(_line(told))
     for way, why in left_out.items():
         say(f"{way}: left out: {why}")
     return Outcome(0, False, False, warmed_up[0].started_at, outcome.finished_at)
@@ -105,14 +106,11 @@ def _run(engine: contained.DockerEngine, job: Job, work: Path, way: str, say: Ca
 
 def _told(way: str, rounds: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     """Of a way: each round's median call in ms, the mean of these, and how many times as long as in the kit's containers they take."""
-    told = {"way": way, "ms_a_call": stats.over_runs(rounds[way]).value, "rounds": rounds[way]}
-    return told if way == KIT else told | {"times_as_long": dataclasses.asdict(_times_as_long(way, rounds))}
+    told = {"way": way, "ms_a_call": statistics.fmean(rounds[way]), "rounds": rounds[way]}
+    return told if way == KIT else told | {"times_as_long": dataclasses.asdict(stats.ratio_over_runs(rounds[way], rounds[KIT]))}
 
 
-def _line(way: str, rounds: Mapping[str, Sequence[float]]) -> str:
-    compared = "" if way == KIT else f", {stats.in_words(_times_as_long(way, rounds), least=3)} times as long as in the kit's containers"
-    return f"{way}: {stats.over_runs(rounds[way]).value:.2f} ms a call{compared}"
-
-
-def _times_as_long(way: str, rounds: Mapping[str, Sequence[float]]) -> stats.Estimate:
-    return stats.ratio_over_runs(rounds[way], rounds[KIT])
+def _line(told: Mapping[str, Any]) -> str:
+    ratio = told.get("times_as_long")
+    compared = f", {stats.in_words(stats.Estimate(**ratio), least=3)} times as long as in the kit's containers" if ratio else ""
+    return f"{told['way']}: {told['ms_a_call']:.2f} ms a call{compared}"

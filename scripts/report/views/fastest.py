@@ -175,14 +175,16 @@ def _models(timed: Sequence[Timed]) -> str:
 
 
 def _leading(timed: Sequence[Timed]) -> Sequence[Timed]:
-    """The rows of the group that leads the line, by the order above; [] where there are none."""
-    by_group = _together(timed)
+    """The rows of the group that leads the line, by the order above; `timed`: one or more rows of one batch size."""
+    by_group: dict[str, list[Timed]] = {}
+    for one in timed:
+        by_group.setdefault(one.group.slug, []).append(one)
 
     def rank(timed: Sequence[Timed]) -> tuple[float, ...]:
         best = _best(timed)
         return _decodes(timed), _systems(timed) > 1, _can_judge(timed), _runs(best) >= stats.LEAST_RUNS, -best.ms
 
-    return max(by_group, key=rank, default=[])
+    return max(by_group.values(), key=rank)
 
 
 def _faster_in_smaller(compared: Sequence[Timed], timed: Sequence[Timed]) -> Markdown:
@@ -198,14 +200,6 @@ def _faster_in_smaller(compared: Sequence[Timed], timed: Sequence[Timed]) -> Mar
             times = _link(other), stats.significant(other.ms), _runs_in_words(other), beaten.row.case, stats.significant(beaten.ms), _runs_in_words(beaten)
             return Markdown("in batch {} {}: {}, {} ({}: {}, {})").format(size, *times)
     return Markdown()
-
-
-def _together(timed: Sequence[Timed]) -> list[list[Timed]]:
-    """Rows of one group and batch size."""
-    found: dict[tuple[str, int], list[Timed]] = {}
-    for one in timed:
-        found.setdefault((one.group.slug, one.row.batch_size), []).append(one)
-    return list(found.values())
 
 
 def _names(compared: Sequence[Timed]) -> Markdown:
