@@ -13,7 +13,7 @@ import itertools
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,7 @@ def examine(name: str, planned: Planned, options: Options) -> Path:
             display.phase("examine")
             reading = _Reading(name, job, engine, host_facts.at_start(engine, asked_at) | {"between_gpus": host_facts.between_gpus(engine)}, folder)
             try:
-                ended = _run(reading, work, said)
+                ended = _run(reading, work, said, display.phase)
             finally:
                 said.show()
     if ended.status != "ok" or not ended.stored:
@@ -131,11 +131,11 @@ class _Ended:
     stored: Path | None = None
 
 
-def _run(reading: _Reading, work: Path, said: _Said) -> _Ended:
+def _run(reading: _Reading, work: Path, said: _Said, enter: Callable[[str], None]) -> _Ended:
     """Run an instrument and store what it found, however its process ends: also where a signal stops the command, or the engine fails."""
     outcome, ended = None, _Ended("failed", f"did not end: {measurement.STOPPED}")
     try:
-        outcome = _outcome(reading, work, said)
+        outcome = _outcome(reading, work, said, enter)
         ended = _ended(outcome, reading.engine.asked.timeout_s)
     except KitError as error:
         ended = _Ended("failed", f"did not end: {error}")
@@ -148,10 +148,10 @@ def _run(reading: _Reading, work: Path, said: _Said) -> _Ended:
     return ended
 
 
-def _outcome(reading: _Reading, work: Path, said: _Said) -> Outcome:
+def _outcome(reading: _Reading, work: Path, said: _Said, enter: Callable[[str], None]) -> Outcome:
     """Let the instrument run: one of the guest's in a process of the engine, the host's own around several of them."""
     if reading.instrument == restrictions_cost.NAME and isinstance(reading.engine, engines.contained.DockerEngine):
-        return restrictions_cost.examine(reading.engine, reading.job, work, said.line)
+        return restrictions_cost.examine(reading.engine, reading.job, work, said.line, enter)
     return reading.engine.run(reading.job, work, said.line, module=f"bench.instruments.{reading.instrument}")
 
 

@@ -51,8 +51,10 @@ def must_connect(asked: Options) -> None:
     contained.CLIENTS[asked.engine]().close()
 
 
-def examine(engine: contained.DockerEngine, job: Job, work: Path, say: Callable[[str], None]) -> Outcome:
+def examine(engine: contained.DockerEngine, job: Job, work: Path, say: Callable[[str], None], enter: Callable[[str], None]) -> Outcome:
     """Run the case in each way by turns, and `say` what was found. `work`/result.json has it from the first round on; the outcome is of all runs together.
+
+    `enter` gets the name of each run before it starts.
 
     A machine may not let an engine loosen a restriction: a way that fails in the round that warms up is left out, with its reason. Raises KitError
     where another run is not ok.
@@ -61,6 +63,7 @@ def examine(engine: contained.DockerEngine, job: Job, work: Path, say: Callable[
     left_out: dict[str, str] = {}
     warmed_up = []
     for way in tuple(ways):
+        enter(f"{way}, warm-up")
         try:
             warmed_up.append(_run(engine, job, work / f"0-{way}", way, say)[0])
         except KitError as error:
@@ -70,6 +73,7 @@ def examine(engine: contained.DockerEngine, job: Job, work: Path, say: Callable[
             left_out[way] = shown(error)
     for number in range(1, ROUNDS + 1):
         for way in ways if number % 2 else reversed(ways):
+            enter(f"{way}, round {number} of {ROUNDS}")
             outcome, call_ms = _run(engine, job, work / f"{number}-{way}", way, say)
             ways[way].append(call_ms)
         found = [_told(way, ways) for way in ways]

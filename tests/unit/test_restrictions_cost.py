@@ -40,9 +40,9 @@ class Machine(contained.DockerEngine):
         return Outcome(0, False, False, float(seed), seed + 600.0)
 
 
-def examined(machine, tmp_path):
+def examined(machine, tmp_path, enter=lambda words: None):
     lines = []
-    outcome = restrictions_cost.examine(machine, synthetic.job("layer-parallel", new_tokens=(1, 128)), tmp_path, lines.append)
+    outcome = restrictions_cost.examine(machine, synthetic.job("layer-parallel", new_tokens=(1, 128)), tmp_path, lines.append, enter)
     return outcome, json.loads((tmp_path / "result.json").read_text()), lines
 
 
@@ -63,6 +63,16 @@ def test_each_restriction_is_loosened_by_turns_and_its_calls_are_compared_with_t
         ratio = told[name]["times_as_long"]
         assert ratio["value"] == pytest.approx(factor, rel=0.01) and ratio["low"] <= ratio["value"] <= ratio["high"]
     assert re.fullmatch(r"shm: 3[56]\.\d\d ms a call, 0\.(89|90)\d* \(.* to .*\) times as long as in the kit's containers", lines[1])
+
+
+def test_each_run_is_told_before_it_starts(tmp_path):
+    machine, told = Machine(forbidden=("memlock",)), []
+    examined(machine, tmp_path, lambda words: told.append((len(machine.started), words)))
+    assert [number for number, _ in told] == list(range(len(machine.started)))
+    words = [words for _, words in told]
+    assert words[:4] == ["kit, warm-up", "shm, warm-up", "seccomp, warm-up", "memlock, warm-up"]
+    assert words[4:10] == ["kit, round 1 of 5", "shm, round 1 of 5", "seccomp, round 1 of 5", "seccomp, round 2 of 5", "shm, round 2 of 5", "kit, round 2 of 5"]
+    assert words[-1] == "seccomp, round 5 of 5"
 
 
 def test_a_restriction_that_the_machine_does_not_let_go_is_left_out_with_its_reason(tmp_path):
