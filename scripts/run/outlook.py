@@ -165,22 +165,25 @@ def _asks_the_same(earlier: Job, job: Job) -> bool:
 def summary(rows: list[Row]) -> str:
     """The runs and the time of all rows, in one line."""
     total, done = sum(row.repeats for row in rows), sum(row.done for row in rows)
-    known = [row for row in rows if row.run_s is not None]
-    unknown = sum(row.to_go for row in rows if row.run_s is None)
+    to_go, unknown = total - done, sum(row.to_go for row in rows if row.run_s is None)
     more = " or more, until memory runs out" if any(row.open_ended for row in rows) else ""
-    parts = [f"{counted(total, 'run')}{more}: {done} {'is' if done == 1 else 'are'} there, {total - done} to go"]
-    if total > done and unknown < total - done:
-        to_go = [row for row in known if row.to_go]
-        elsewhere = sorted({model for row in to_go for model in row.elsewhere})
-        partly = "" if all(row.elsewhere for row in to_go) else "partly "
-        by = f", {partly}by runs on {' and '.join(elsewhere)}" if elsewhere else ""
-        near = ", of some rows as in their nearest batch size" if any(row.as_batch for row in to_go) else ""
-        random = ", without the download of the weights" if any(row.as_random for row in to_go) else ""
-        parts.append(f"about {duration(sum(row.to_go * (row.run_s or 0) for row in to_go))}{by}{near}{random}")
+    parts = [f"{counted(total, 'run')}{more}: {done} {'is' if done == 1 else 'are'} there, {to_go} to go"]
+    if to_go > unknown:
+        parts.append(_time_to_go([row for row in rows if row.to_go and row.run_s is not None]))
     if unknown:
-        beside = "" if unknown == total - done else " beside that"
+        beside = "" if unknown == to_go else " beside that"
         parts.append(f"the time of {unknown}{beside} is unknown: no run of the same row, with as many timed calls on as many devices, is stored")
     return ", ".join(parts)
+
+
+def _time_to_go(rows: list[Row]) -> str:
+    """The expected time of the runs that these rows lack, and which stored runs it comes from."""
+    elsewhere = sorted({model for row in rows for model in row.elsewhere})
+    partly = "" if all(row.elsewhere for row in rows) else "partly "
+    by = f", {partly}by runs on {' and '.join(elsewhere)}" if elsewhere else ""
+    near = ", of some rows as in their nearest batch size" if any(row.as_batch for row in rows) else ""
+    random = ", without the download of the weights" if any(row.as_random for row in rows) else ""
+    return f"about {duration(sum(row.to_go * (row.run_s or 0) for row in rows))}{by}{near}{random}"
 
 
 def lines(planned: list[Planned], asked: Options) -> Iterator[str]:

@@ -159,19 +159,25 @@ def _nothing_left(backends: Sequence[str], article: Article, asked: Options, kno
     """Why no case of these backends fits CASES, VARIANT and STACK, and what fits."""
     chosen = {"CASES": ",".join(asked.cases), "CLAIMS": ",".join(asked.claims), "VARIANT": asked.variant or "", "STACK": asked.stack}
     typed = " ".join(f"{name}={value}" for name, value in chosen.items() if value and value != "article")
-    cases = [case for backend in backends for case in article.cases_of(backend)]
-    compared = article.rows_of_claims(asked.claims)
-    cases = [case for case in cases if case.name in (asked.cases or compared)] or cases
+    every = [case for backend in backends for case in article.cases_of(backend)]
+    named = asked.cases or article.rows_of_claims(asked.claims)
+    cases = [case for case in every if case.name in named] or every
     stacks = {case.name: known.backends[case.backend]["stacks"] for case in cases}
     fitting = [f"{case.name} (VARIANT {', '.join(article.variants_of(case))}; STACK {', '.join(stacks[case.name])})" for case in cases]
     of = backends[0] if len(backends) == 1 else article.slug
-    elsewhere = next((case for case in article.cases if case.name in asked.cases and case.backend not in backends), None)
-    better = f"; try {_with_cases_of(elsewhere.backend, (elsewhere.name,), asked, verb)}" if elsewhere else ""
-    if not elsewhere and cases and asked.variant:
-        better = f"; try VARIANT={article.variants_of(cases[0])[0]}"
+    allowed = "; ".join(fitting) or "cases of other backends only"
+    return f"no case of {of} fits {typed}; allowed are {allowed}{_what_fits(backends, article, asked, cases, verb)}"
+
+
+def _what_fits(backends: Sequence[str], article: Article, asked: Options, cases: Sequence[Case], verb: str) -> str:
+    """The end of an error that names a command which runs one of these `cases`, or a typed case of another backend; "" where none is known."""
     if asked.claims:
-        better = f"; CLAIMS={','.join(asked.claims)} compares {', '.join(compared)}; try make article-{article.slug} CLAIMS={','.join(asked.claims)}"
-    return f"no case of {of} fits {typed}; allowed are {'; '.join(fitting) or 'cases of other backends only'}{better}"
+        claims, compared = ",".join(asked.claims), ", ".join(article.rows_of_claims(asked.claims))
+        return f"; CLAIMS={claims} compares {compared}; try make article-{article.slug} CLAIMS={claims}"
+    elsewhere = next((case for case in article.cases if case.name in asked.cases and case.backend not in backends), None)
+    if elsewhere:
+        return f"; try {_with_cases_of(elsewhere.backend, (elsewhere.name,), asked, verb)}"
+    return f"; try VARIANT={article.variants_of(cases[0])[0]}" if cases and asked.variant else ""
 
 
 def groups(planned: Sequence[Planned]) -> list[list[Planned]]:
