@@ -28,7 +28,7 @@ def calibrate(slug: str, asked: Options) -> int:
     With JOBS=n the kernel then runs n times at once; how much longer it takes shows what other jobs cost here.
     """
     _refuse_what_it_ignores(asked)
-    # The engine `host` brings this stack along, so nobody has to type one.
+    # The engine `host` brings this stack along, so the user need not type one.
     own = demo_environments.STACK if asked.engine == "host" and asked.stack == "article" and not asked.python_host else asked.stack
     repeats = asked.repeats if asked.repeats > 1 else stats.LEAST_RUNS
     asked = dataclasses.replace(asked, article=CALIBRATION, weights="random", stack=own, repeats=repeats)
@@ -60,7 +60,7 @@ def _refuse_what_it_ignores(asked: Options) -> None:
 
 
 def beside_others(kernel: list[Planned], asked: Options) -> tuple[int, list[str]]:
-    """(exit code, what it says) of the kernel alone and as many times at once as JOBS says, on as many cores each. The runs lie beside the other results."""
+    """Run the kernel alone, then JOBS times at once, on as many cores each: (exit code, lines to print). The runs lie beside the other results."""
     apart = dataclasses.replace(asked, folder=asked.runs.parent / f"beside-{asked.jobs}" / "runs")
     with cores.kept_on(several.cores_of_one(kernel * asked.jobs, apart)):
         rounds.run_all(kernel, dataclasses.replace(apart, jobs=1), keep_going=True)

@@ -10,13 +10,13 @@ from scripts.errors import PreflightError, run_command
 from scripts.machine import locks
 from scripts.paths import ROOT
 
-#: Held by every command of the kit, beside each other. It lies in the tools' environment, so it goes with it.
+#: The lock that all commands of the kit hold together. It lies in the tools' environment, and is removed with it.
 IN_USE = ROOT / ".venv" / ".in-use"
 
 
 @contextlib.contextmanager
 def not_in_use(path: Path = IN_USE) -> Iterator[None]:
-    """Within it no command of the kit begins with the tools. Raises PreflightError where one runs: it would lose its interpreter."""
+    """Hold the lock of the tools alone within the block. Raises PreflightError where a command of the kit runs: it would lose its interpreter."""
     lock = None
     with contextlib.suppress(OSError):  # no such folder, or a disk without locks
         lock = locks.take(path, locks.FOR_EVERYBODY)

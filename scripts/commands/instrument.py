@@ -39,7 +39,7 @@ def of(slug: str, asked: Options) -> int:
         raise UsageError(f"TIMED_RUNS is {asked.timed_runs} with instrument, which has its own number of calls or that of the case; leave TIMED_RUNS out")
     if len(asked.cases) != 1:
         raise UsageError(f"CASES is {','.join(asked.cases)!r} with instrument, allowed is one of {', '.join(of_article)}; try CASES={example}")
-    # All backends of the article where it has no such case, so that the plan says what there is.
+    # Where the article has no such case, the plan gets all its backends, so that its error lists the cases.
     of_case = [case for case in cases if case.name in asked.cases] or cases
     planned = plan.plan(list(dict.fromkeys(case.backend for case in of_case)), asked, every=False)
     refuse_other_locks(planned, asked)

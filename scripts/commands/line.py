@@ -91,7 +91,7 @@ def invoke(arguments: list[str], typed: Sequence[str] = ()) -> int:
 
 
 def told(arguments: list[str], typed: Sequence[str]) -> int:
-    """`invoke`, where an error about a value says that the value comes from the environment: nobody sees it there."""
+    """Like `invoke`, but an error about a value also says if the value comes from the environment, where a user does not see it."""
     try:
         return invoke(arguments, typed)
     except UsageError as error:
@@ -99,7 +99,7 @@ def told(arguments: list[str], typed: Sequence[str]) -> int:
 
 
 def origin(message: str, arguments: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Where the variable that an error begins with comes from, if that is the environment and neither an option nor the command line of make."""
+    """A hint to unset the variable that an error begins with, if it comes from the environment and neither from an option nor from make's command line."""
     name = re.split(r"\W", message, maxsplit=1)[0]
     option = "--" + name.lower().replace("_", "-")
     is_option = any(argument.partition("=")[0] == option for argument in arguments)
@@ -128,4 +128,4 @@ def main() -> None:
     finally:
         for number in signals.STOPPING:
             if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, signal.SIG_DFL)  # a second one would show a traceback of the interpreter's own end
+                signal.signal(number, signal.SIG_DFL)  # a second signal would show a traceback while the interpreter ends

@@ -26,7 +26,7 @@ from scripts.run.slurm import follow, site
 
 PROFILER = option("PROFILER", values.choice("torch", "nsys"), "what watches the call", "torch")
 
-#: What is measured and how often, wherever it runs. In the order of --help, as OF_MACHINE below.
+#: The options of what is measured and how often, on any machine; in the order of --help, as are those of OF_MACHINE.
 OF_ROWS = (
     option("GPUS", values.count(most=1024), "how many free GPUs; as many as the article had unless it is typed"),
     option("ARTICLE", values.text(), "the article whose cases run: a name in bench/articles", ""),
@@ -45,7 +45,7 @@ OF_ROWS = (
     option("TIMEOUT_S", values.count(most=7 * 86400, example=3600), "seconds that a job may take", 3600),
 )
 
-#: How this machine, or a cluster, runs it.
+#: The options of how this machine, or a cluster, runs it.
 OF_MACHINE = (
     option("GPU_IDS", values.numbers("different GPU numbers", "0,3", most=1023), "which GPUs, by the numbers of nvidia-smi"),
     option("ENGINE", values.choice(*UNUSED), "in a container of Docker, Podman, Apptainer or pyxis, or in an interpreter of this machine", "docker"),
@@ -155,7 +155,7 @@ def article(slug: str, asked: Options) -> int:
 
 
 def _refuse_what_cannot_start(planned: Sequence[runner.Planned], asked: Options) -> None:
-    """Raise what the command itself would raise at once on any machine: a plan that cannot be followed is none."""
+    """Raise the errors that the command itself would raise at once on any machine: PLAN=1 shows no plan that cannot start."""
     for one in planned:
         engines.refuse_without_image(one.image, asked)
     if there := permissions.file_in_the_way(asked.runs):
@@ -165,7 +165,7 @@ def _refuse_what_cannot_start(planned: Sequence[runner.Planned], asked: Options)
 
 
 def _say_how_many_runs_a_verdict_needs(asked: Options) -> None:
-    """Of the claims that were typed, where these runs may judge them: a task of several is of one run."""
+    """Print a note for typed claims that these runs may judge, but not in one task of several, which may be of one run."""
     if asked.claims and not asked.receipt and (asked.scale, asked.device, asked.jobs) == ("full", "cuda", 1):
         from scripts.stats import LEAST_RUNS  # which imports numpy
 
@@ -174,7 +174,7 @@ def _say_how_many_runs_a_verdict_needs(asked: Options) -> None:
 
 
 def _refuse_claims_that_cannot_be_judged(planned: Sequence[runner.Planned]) -> None:
-    """Raise KitError for a mistake in a claim's relations: only the report reads them otherwise, once everything is measured."""
+    """Raise KitError for a mistake in a claim's relations; otherwise only the report would find it, once everything is measured."""
     if claiming := {one.article.slug: one.article for one in planned if one.article.claims}:
         from scripts.verdicts import rules  # which imports numpy
 
@@ -183,7 +183,7 @@ def _refuse_claims_that_cannot_be_judged(planned: Sequence[runner.Planned]) -> N
 
 
 def refuse_other_locks(planned: Sequence[runner.Planned], asked: Options) -> None:
-    """Raise KitError for pins that were not locked. An interpreter of one's own has packages of its own, and the result names each difference."""
+    """Raise KitError for pins that were not locked. PYTHON_HOST has packages of its own and is not refused: the result names each difference."""
     if not asked.python_host:
         for backend, stack in dict.fromkeys((one.case.backend, one.stack) for one in planned):
             pins.load().image(backend, stack).refuse_other_lock()
@@ -199,7 +199,7 @@ def _measure(backends: list[str], asked: Options, every: bool) -> int:
         return _show_plan(planned, asked)
     if asked.scheduler == "slurm":
         return follow.perform(planned, asked)
-    with contextlib.suppress(KitError):  # the row that needs what cannot be asked now reports the error
+    with contextlib.suppress(KitError):  # the row that needs the missing answer reports the error
         print(outlook.summary(list(outlook.rows_of(planned, asked))), file=sys.stderr)
     if asked.jobs > 1:
         code = several.perform(planned, asked)
@@ -217,7 +217,7 @@ def _show_plan(planned: list[runner.Planned], asked: Options) -> int:
 
 
 def _one_after_another(planned: list[runner.Planned], asked: Options) -> int:
-    """The exit code of the worst run; the statuses go to the receipt of a command that waits for this one."""
+    """Run the cases and return the exit code of the worst run; the statuses go into the receipt for a command that waits for this one."""
     records = rounds.run_all(planned, asked, keep_going=len(planned) > 1)
     if asked.receipt:
         write_whole(asked.receipt, json.dumps({record.id: record.status for record in records}))
@@ -226,13 +226,13 @@ def _one_after_another(planned: list[runner.Planned], asked: Options) -> int:
     return max((outcome.exit_code(record.status) for record in records), default=0)
 
 
-#: What a verb refuses that looks at one call of a case: fields of Options.
+#: The fields of Options that a verb for one call of a case refuses.
 OF_SEVERAL_CALLS = ("plan", "jobs", "claims", "items", "repeats", "scheduler", *OF_SLURM)
 
 
 def refuse_more_than_one_call(asked: Options, verb: str, planning: str, here: str, does: str) -> None:
-    """Raise UsageError for what a verb would ignore that looks at one call of a case; `planning` and `here` are targets that the error shows, with what
-    else was typed."""
+    """Raise UsageError for an option that a verb for one call of a case would ignore. The error shows the targets `planning` and `here`, with what else
+    was typed."""
     again = f"make {here}{typed_with_make(asked, OF_SEVERAL_CALLS)}"
     if asked.plan:
         of_rows = f"make {planning}{typed_with_make(asked, ('profiler', *OF_SEVERAL_CALLS))} PLAN=1"

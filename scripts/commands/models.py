@@ -78,7 +78,7 @@ def _for_each(models: Sequence[ArticleModel], action: Callable[[ArticleModel], N
 
 
 def advice_here(message: str) -> str:
-    """An error about a model, for verbs that read neither WEIGHTS nor MODEL_PATH: what only a measurement can do is named as such."""
+    """An error about a model, for verbs that read neither WEIGHTS nor MODEL_PATH: advice that only a measurement can follow says so."""
     facts, _, advice = message.rpartition("; type ")
     if advice.startswith(("MODEL_PATH=", "WEIGHTS=")):
         return f"{facts}; make bench-… takes {advice}"

@@ -31,7 +31,7 @@ def publish(remote: str, branch: str, take_branch: bool, runs: Path | None, out:
 @option("OUT", values.folder(), "the folder of the archive; by default the current one")
 def bundle(out: Path | None) -> None:
     """Pack results, report, pins and locks into one archive with checksums."""
-    from scripts.share import bundle as bundles  # these import the whole report, which a wrong value of publish need not wait for
+    from scripts.share import bundle as bundles  # imports the whole report; an error about a value of publish need not wait for it
 
     if out and not out.is_dir():
         raise UsageError(f"OUT is {str(out)!r}, which is no folder, allowed is a folder that exists; try OUT={out.parent if out.parent.is_dir() else '.'}")

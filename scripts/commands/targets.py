@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from scripts.names import shortened
 from scripts.paths import ROOT
 
-#: {beginning of a target: a name behind it}, where that is no backend's.
+#: {beginning of a target: an example of the name behind it}, where that name is not a backend.
 EXAMPLES = {"article-": "inference-tools", "instrument-": "layers CASES=int8"}
 
 
 def advice(name: str, targets: Iterable[str], before: str = "") -> str:
-    """One line with the nearest target; in a target such as `bench-%` the sign stands for what was typed after the first hyphen.
+    """One line with the nearest target; in a target such as `bench-%` the % stands for what was typed after the first hyphen.
 
-    `before` is the target before it: `bench deepspeed` lacks a hyphen.
+    `before` is the word typed before `name`: `bench deepspeed` lacks a hyphen.
     """
     targets = list(targets)
     if f"{before}-%" in targets:

@@ -63,7 +63,7 @@ def _install(group: str, loaded: pins.Pins) -> None:
 
 
 def _is_current(group: str, loaded: pins.Pins) -> bool:
-    """Is what is installed of the lock that is there? The group run brings the installer itself along."""
+    """Is the group installed from its present lock? The group run includes the installer itself."""
     marker, groups = VENV / f".{group}", ("installer", group) if group == "run" else (group,)
     return marker.exists() and marker.stat().st_mtime_ns > max(loaded.host_lock(one).stat().st_mtime_ns for one in groups)
 

@@ -19,7 +19,7 @@ LONGEST_CHARACTERS = 1024
 
 UNITS_BYTES = {"MB": 10**6, "GB": 10**9}
 
-#: {what some call it: the kit's word}, where another word of the same choice is spelled more alike.
+#: {a user's word: the kit's word for it}, where the spelling is nearer to another word of the same choice.
 MEANT = {"gpu": "cuda", "singularity": "apptainer", "enroot": "pyxis"}
 
 #: A verb's function, or click's command for it.
@@ -27,7 +27,7 @@ Verb = Callable[..., Any]
 
 
 class Value(click.ParamType[Any, Any]):
-    """What `parse` makes of a text; where it raises ValueError, a UsageError says what is `allowed` and shows the example for that text."""
+    """The value that `parse` makes of a text. Where `parse` raises ValueError, a UsageError says what is `allowed` and shows the example for that text."""
 
     def __init__(self, metavar: str, parse: Callable[[str], Any], allowed: str, example: Callable[[str], str]) -> None:
         self.name, self.parse, self.allowed, self.example = metavar, parse, allowed, example
@@ -118,7 +118,7 @@ def folder() -> Value:
 
 
 def _without_dots(path: Path) -> Path:
-    """/clone/../mine as /mine. Not resolved, because messages show a link by its own path; so what follows a link in it stays."""
+    """/clone/../mine becomes /mine. Links are not resolved, because messages show a link by its own path; so `..` after a link stays."""
     short = os.path.normpath(path)
     return Path(short) if os.path.realpath(short) == os.path.realpath(path) else path
 
@@ -145,6 +145,6 @@ def option(name: str, kind: click.ParamType[Any, Any], words: str, default: Any 
     return click.option(flag, type=kind, envvar=name, default=default, help=words, show_envvar=True, show_default=shown)
 
 
-#: Options that verbs of several modules share; they stand here because verbs that measure nothing need not wait for what measuring imports.
+#: Options that several modules share; they stand here so that verbs that measure nothing do not wait for the imports of measuring.
 MODELS = option("MODELS", folder(), "the folder of models and weights", ROOT / "models")
 RUNS = option("RUNS", folder(), "the folder of results; the kit's own unless it is typed")

@@ -1,6 +1,6 @@
 """One job in Apptainer, in a user namespace: no daemon and no root, and each process is a child of the runner's warden.
 
-Apptainer starts a container also where it could not give what was asked for (`--nv` without a driver), so the kit looks before a job starts.
+Apptainer starts a container even where it cannot provide what was asked for (`--nv` without a driver), so the kit checks before a job starts.
 """
 
 import shutil
@@ -14,10 +14,10 @@ from scripts.containers.container import Outcome
 from scripts.errors import KitError, NothingRuns, PreflightError
 from scripts.machine.gpus import Gpu
 
-#: What Apptainer itself sees of this process's environment: APPTAINER_BIND and its like would show a job more than its folders.
+#: The variables of this process that Apptainer itself sees. APPTAINER_BIND and its like are left out: they would show a job more than its folders.
 PASSED = ("PATH", "HOME", "TMPDIR", "XDG_RUNTIME_DIR", "APPTAINER_TMPDIR", "APPTAINER_CACHEDIR", "APPTAINER_CONFIGDIR")
 
-#: --userns works without a setuid program, --containall leaves home, /tmp and processes out, --no-privs takes every capability, and
+#: --userns works without a setuid program, --containall leaves home, /tmp and processes out, --no-privs drops every capability, and
 #: --no-mount leaves out what a site's own settings would mount.
 RESTRICTIONS = (
     *("--userns", "--containall", "--no-home", "--no-mount", "bind-paths,hostfs,cwd", "--no-privs"),
@@ -43,7 +43,7 @@ def program() -> str:
 
 
 def environment() -> dict[str, str]:
-    """The environment of Apptainer itself, of which nothing reaches a job."""
+    """The environment of Apptainer itself; nothing of it reaches a job."""
     return surroundings.current().only(PASSED)
 
 
@@ -72,13 +72,13 @@ def run(
 
 
 def _mount(mount: Mapping[str, object]) -> str:
-    """A mount in Apptainer's words, which are a line of CSV."""
+    """A mount as Apptainer takes it: a line of CSV."""
     fields = ["type=bind", f"source={mount['Source']}", f"destination={mount['Target']}", *(["ro"] if mount["ReadOnly"] else [])]
     return ",".join('"' + field.replace('"', '""') + '"' for field in fields)
 
 
 def output_of(sif: Path, image_environment: Mapping[str, str], command: Sequence[str], *options: str) -> str:
-    """The output of a short command in an image without folders of this machine. Raises KitError with its last line where it fails."""
+    """The output of a short command in an image; the command sees no folder of this machine. Raises KitError with its last line where it fails."""
     done = call(["--silent", "exec", *RESTRICTIONS, *options, "--cwd", "/", str(sif), *restrictions.environment(image_environment), *command], LOOK_S)
     if done.returncode != 0:
         raise KitError(f"Apptainer does not run {sif.name}: {programs.last_line(done)}")
@@ -91,7 +91,7 @@ def call(words: Sequence[str], timeout_s: float | None = None, **variables: str)
 
 
 def require_driver(sif: Path, image_environment: Mapping[str, str]) -> None:
-    """Raise PreflightError where --nv does not bring the driver's libraries into a container: it starts without them, and says nothing."""
+    """Raise PreflightError where --nv does not bring the driver's libraries into a container: Apptainer starts it without them, and says nothing."""
     listed = output_of(sif, image_environment, ["sh", "-c", f"ls {DRIVER_LIBRARIES} 2>/dev/null || true"], "--nv").split()
     if "libcuda.so.1" not in listed:
         raise PreflightError(

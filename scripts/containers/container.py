@@ -52,7 +52,7 @@ def connect() -> docker.DockerClient:
         context = docker.ContextAPI.get_context(variables.get("DOCKER_CONTEXT"))
         host = (context and context.Host) or "unix:///var/run/docker.sock"
         return docker.DockerClient(base_url=host, version="auto", timeout=60)
-    except (docker.errors.DockerException, OSError, ValueError) as error:  # ValueError for an address that is none
+    except (docker.errors.DockerException, OSError, ValueError) as error:  # ValueError for a malformed address
         raise docker_errors.unreachable(error, host or "its usual address") from error
 
 
@@ -88,13 +88,13 @@ def is_ours(client: docker.DockerClient, pid: int, proc: Path = Path("/proc")) -
 
 
 def _owner_name() -> str:
-    """How the names of the locks of this process's containers begin."""
+    """The prefix of the names of the locks of this process's containers."""
     return f"runner-{os.getpid()}-"
 
 
 @contextlib.contextmanager
 def _owner() -> Iterator[Path]:
-    """A lock that this process holds while its container exists: a sweep sees by it that the runner lives."""
+    """A lock that this process holds while its container exists; it tells a sweep that the runner lives."""
     path = locks.folder() / f"{_owner_name()}{uuid.uuid4().hex[:8]}.lock"
     with locks.held(path, locks.FOR_THIS_USER):
         yield path

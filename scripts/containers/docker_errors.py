@@ -38,8 +38,8 @@ KNOWN = (
 
 
 def silence() -> tuple[type[Exception], type[Exception], type[Exception], type[Exception], type[Exception]]:
-    """The errors which show that Docker itself is gone or does not answer. Where it reports line by line, its client hands on those of the library below."""
-    from requests import exceptions  # with docker, when it is used
+    """The errors which show that Docker itself is gone or does not answer; while Docker's client reads line by line, it lets urllib3's own errors through."""
+    from requests import exceptions  # imported when it is used, as docker is
     from urllib3.exceptions import HTTPError
 
     return exceptions.ConnectionError, exceptions.Timeout, exceptions.ChunkedEncodingError, HTTPError, docker.errors.StreamParseError
@@ -77,7 +77,7 @@ def follow(lines: Iterable[Mapping[str, Any]]) -> None:
 
 @contextlib.contextmanager
 def answering(doing: str) -> Iterator[None]:
-    """Within the block a Docker that stops answering, or fails by itself, is one KitError; `doing` names what it was asked for."""
+    """Within the block an error or the silence of Docker becomes one KitError; `doing` names what Docker was asked for."""
     try:
         yield
     except silence() as error:

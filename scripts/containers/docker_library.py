@@ -1,7 +1,7 @@
-"""docker, the library of Docker's interface, which is imported when it is first asked for something.
+"""docker, the library of Docker's interface, imported at its first use.
 
-With what it imports itself it takes a third of the time in which a command answers a wrong value. The modules that use it
-have their annotations as text (`from __future__ import annotations`), or these would ask.
+Its import would take a third of the time in which a command answers a wrong value. The modules that use it keep their annotations
+as text (`from __future__ import annotations`), because evaluated annotations would import it at once.
 """
 
 import importlib
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
 
     class _Docker:
-        """What the library has, by its name."""
+        """Looks each name up in the library."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(importlib.import_module("docker"), name)

@@ -1,4 +1,4 @@
-"""Ask Docker for GPUs: by CDI device name, or through the NVIDIA Container Toolkit; and Podman, which knows CDI names alone.
+"""Ask Docker for GPUs, by CDI device name or through the NVIDIA Container Toolkit, or Podman, which knows CDI names alone.
 
 GPU_MODE is `auto` (the default: CDI where a spec of this machine names the chosen GPUs, else the toolkit), `cdi`, or
 `nvidia` (the toolkit).
@@ -20,7 +20,7 @@ from scripts.machine.gpus import Gpu
 
 KIND = "nvidia.com/gpu"
 
-#: Where Podman reads CDI specs. Its API does not tell.
+#: Where Podman reads CDI specs. Its API does not report them.
 FOLDERS_OF_PODMAN = ("/etc/cdi", "/var/run/cdi")
 
 GENERATE = "type `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`"
@@ -42,7 +42,7 @@ def requests(client: docker.DockerClient, gpus: Sequence[Gpu], mode: str = "auto
 
 
 def _request_to_podman(version: tuple[int, ...], gpus: Sequence[Gpu]) -> docker.types.DeviceRequest:
-    """By CDI names, because Podman ignores a request in the form of the toolkit, and starts the container without GPUs."""
+    """A request by CDI names, because Podman ignores one in the form of the toolkit, and starts the container without GPUs."""
     if version < podman.FIRST_WITH_GPUS:
         shown = ".".join(map(str, version))
         raise PreflightError(f"Podman {shown} ignores requests for GPUs; update it to 5.4 or newer, or type ENGINE=apptainer or DEVICE=cpu")
@@ -56,7 +56,7 @@ def _request_to_podman(version: tuple[int, ...], gpus: Sequence[Gpu]) -> docker.
 def cdi_names(known: set[str], gpus: Sequence[Gpu]) -> list[str]:
     """The CDI names of all these GPUs, by UUID where the spec has it, else by index; [] where a GPU has no name.
 
-    An index that may be of this process alone would name another GPU to Docker, and that of a MIG instance would name its whole GPU.
+    An index that is valid only in this process may name another GPU to Docker, and the index of a MIG instance names its whole GPU.
     """
 
     def names_of(gpu: Gpu) -> list[str]:

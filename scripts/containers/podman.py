@@ -28,7 +28,7 @@ def connect() -> docker.DockerClient:
     try:
         client = docker.DockerClient(base_url=host, version="auto", timeout=60)
         is_podman = bool(version(client))
-    except (docker.errors.DockerException, OSError, ValueError) as error:  # ValueError for an address that is none
+    except (docker.errors.DockerException, OSError, ValueError) as error:  # ValueError for a malformed address
         raise NothingRuns(f"no Podman answers at {host}; {START}") from error
     if not is_podman:
         raise PreflightError(f"the engine at {host} is Docker and not Podman; type ENGINE=docker, or {START}")
@@ -54,7 +54,7 @@ def sets_limits(info: Mapping[str, Any]) -> bool:
 
 
 def chooses_cores(info: Mapping[str, Any], cgroups: Path = Path("/sys/fs/cgroup")) -> bool:
-    """May a container be kept on cores? Without root and with cgroups of version 2 only where the controller cpuset is the user's; Podman refuses else."""
+    """May a container be kept on cores? Podman without root, with cgroups of version 2, refuses unless the controller cpuset is delegated to the user."""
     if info.get("CgroupVersion") == "1" or not restrictions.is_rootless(info):
         return True
     user = os.getuid()
@@ -65,7 +65,7 @@ def chooses_cores(info: Mapping[str, Any], cgroups: Path = Path("/sys/fs/cgroup"
 
 
 def _address(variables: Mapping[str, str]) -> str:
-    """The first socket that is there, or an address that is set; else root's socket, for the error."""
+    """The first address that is set, else the user's socket; root's socket where root runs the kit and has no user's socket."""
     for name in ("CONTAINER_HOST", "DOCKER_HOST"):
         if variables.get(name):
             return variables[name]

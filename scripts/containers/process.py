@@ -23,7 +23,7 @@ LOOK_EVERY_S = 0.2
 def run(command: Sequence[str], folder: Path, environment: Mapping[str, str], timeout_s: float, on_line: Callable[[str], None], near: str = "") -> Outcome:
     """Run a command in `folder`, its output line by line to `on_line`; every process that it started ends with it.
 
-    `environment` is all that it gets of variables. `near` are the cores that it is kept on, "" for all.
+    `environment` holds all variables that it gets. `near` are the cores that it is kept on, "" for all.
     """
     began, began_monotonic = time.time(), time.monotonic()
     deadline = began_monotonic + timeout_s
@@ -68,7 +68,7 @@ def _follow(process: subprocess.Popen[bytes], deadline: float, on_line: Callable
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Let go of the warden, which then ends every process of the job; where it cannot, do what can be done from here."""
+    """Close the warden's pipe, whereupon it ends every process of the job; kill the warden and all below it where it does not end in time."""
     assert process.stdin and process.stdout, "both are pipes"
     process.stdin.close()
     try:

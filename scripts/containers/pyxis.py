@@ -1,7 +1,7 @@
 """One job in a container of pyxis, a plugin of SLURM: srun starts it on the node of the runner, and enroot unpacks its image there.
 
-srun's options are those of https://github.com/NVIDIA/pyxis/wiki/Usage. pyxis separates files: not the network, not processes. A container is named,
-so that enroot unpacks the image once for each process of the kit, before a job starts, and not within its time limit.
+srun's options are those of https://github.com/NVIDIA/pyxis/wiki/Usage. pyxis isolates files, but neither the network nor processes. A container
+has a name, so that enroot unpacks the image once for each process of the kit, before a job starts and its time limit runs.
 """
 
 import atexit
@@ -19,19 +19,19 @@ from scripts.errors import KitError, PreflightError
 from scripts.machine import temporary_folders, warden
 from scripts.machine.gpus import Gpu
 
-#: What srun itself sees of this process's environment: variables of SLURM and enroot may hold options that show a job more than its folders.
+#: The variables of this process that srun itself sees. SLURM's and enroot's others are left out: their options may show a job more than its folders.
 PASSED = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "XDG_RUNTIME_DIR", "SLURM_CONF")
 
-#: All of the allocation, for one process that nothing binds to cores. A step takes the allocation's GPUs without being asked.
+#: The whole allocation, for one process that srun binds to no cores. A step gets the allocation's GPUs without asking for them.
 STEP = ("--nodes=1", "--ntasks=1", "--overlap", "--mem=0", "--cpu-bind=none", "--mpi=none", "--unbuffered", "--quiet", "--input=none", "--chdir=/")
 
-#: The image's files read-only, none of the user's home, no program of the image before the job, no other user within than outside.
+#: The image's files are read-only, the user's home is not mounted, no program of the image runs before the job, and the user stays the same inside.
 RESTRICTIONS = ("--container-readonly", "--no-container-mount-home", "--no-container-entrypoint", "--no-container-remap-root", "--container-workdir=/kit")
 
 #: srun's input is a named pipe, opened to read and to write. It has no other writer, so it ends when srun ends or is killed.
 OPEN_INPUT = 'exec "$@" 0<>"$0"'
 
-#: In the container the warden reads the same pipe, and ends the job when it ends: a killed srun does not end its step.
+#: In the container the warden reads the same pipe, and ends the job when the pipe ends: a killed srun does not end its step.
 READ_INPUT = "import os; os.dup2(os.open('/tmp/input', os.O_RDONLY | os.O_NONBLOCK), 0); os.unlink('/tmp/input')\n"
 WARDEN = ("python3", "-I", "-S", "-c", READ_INPUT + Path(warden.__file__).read_text(encoding="utf-8"))
 
@@ -71,8 +71,8 @@ def environment(gpus: Sequence[Gpu] = ()) -> dict[str, str]:
     return own
 
 
-#: {image file: the name of its container}, of the containers that this process has unpacked. A name that others know of could be a container that
-#: runs, which pyxis would enter with its own mounts in place of ours, or one that nobody has unpacked to its end.
+#: {image file: the name of its container}, of the containers that this process has unpacked. The names are of this process alone: pyxis
+#: would enter a running container of the same name, with that container's mounts in place of ours, or use one that was never fully unpacked.
 _unpacked: dict[Path, str] = {}
 _names = itertools.count()
 
@@ -86,7 +86,7 @@ def _step(squashfs: Path, name: str, mounts: Sequence[str] = ()) -> list[str]:
 
 
 def unpack(squashfs: Path, image_environment: Mapping[str, str], gpus: Sequence[Gpu] = ()) -> None:
-    """Unpack an image for this process. Raises PreflightError where enroot does not, or where the GPUs' driver does not come into a container."""
+    """Unpack an image for this process. Raises PreflightError where enroot cannot, or where a container lacks the GPUs' driver."""
     look = ["python3", "-c", "import ctypes; ctypes.CDLL('libcuda.so.1')"] if gpus else ["true"]
     name = _unpacked.get(squashfs)
     if not name:
@@ -137,7 +137,7 @@ def _mount(mount: Mapping[str, object]) -> str:
 
 
 def _plain(path: str) -> str:
-    """A path that means the same to pyxis, which writes it into a script of bash and splits it. Raises PreflightError for others."""
+    """A path that pyxis takes unchanged, although it writes the path into a script of bash and splits it. Raises PreflightError for others."""
     if not re.fullmatch(r"[A-Za-z0-9._/@+=-]+", path):
         raise PreflightError(f"{path!r} is no path for pyxis: allowed are letters, digits and ._/@+=-; move it, or type another RUNS=, MODELS= or ENGINE=")
     return path

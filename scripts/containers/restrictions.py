@@ -18,7 +18,7 @@ from scripts.units import GIB
 #: (`surroundings`); it inherits nothing else of this process.
 ENVIRONMENT = {
     "HOME": "/tmp",
-    "USER": "bench",  # libraries ask for the user's name, and an image knows no number of the host's
+    "USER": "bench",  # libraries ask for the user's name, and an image knows none for a user id of the host
     "PYTHONUNBUFFERED": "1",
     "PYTHONDONTWRITEBYTECODE": "1",
     "HF_HUB_OFFLINE": "1",
@@ -32,7 +32,7 @@ TMP_BYTES = 4 * GIB
 #: The user of a container where root runs the kit.
 NOBODY = 10001
 
-#: The restrictions that a container can be without, for a measurement of what each costs; no job that counts runs so.
+#: The restrictions that a container can run without, to measure what each costs; no job that counts runs without one.
 LOOSENABLE = ("shm", "seccomp", "memlock")
 
 
@@ -122,9 +122,9 @@ def _mount(target: str, source: Path, read_only: bool = True) -> docker.types.Mo
 
 
 def environment(image_environment: Mapping[str, str], gpus: Sequence[Gpu] = (), driver_libraries: str = "") -> list[str]:
-    """The command that gives what follows it the variables of image and kit, as Docker would, and no others.
+    """The words of `env` before a command, which give it the variables of image and kit, as Docker would, and no others.
 
-    With `gpus` CUDA takes these alone, and `driver_libraries` is where an engine puts the driver's libraries, "" where programs find them by themselves.
+    With `gpus`, CUDA takes these alone, and `driver_libraries` is where an engine puts the driver's libraries, "" where programs find them by themselves.
     """
     own = dict(image_environment) | ENVIRONMENT
     if gpus:
@@ -136,7 +136,7 @@ def environment(image_environment: Mapping[str, str], gpus: Sequence[Gpu] = (), 
 
 
 def is_rootless(info: Mapping[str, Any]) -> bool:
-    """Does an engine run without root, by what it says of itself?"""
+    """Does an engine report that it runs without root?"""
     return any("rootless" in option for option in info.get("SecurityOptions") or [])
 
 

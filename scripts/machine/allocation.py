@@ -1,8 +1,8 @@
 """The GPUs that this process was given, by a scheduler or by a person: CUDA_VISIBLE_DEVICES and SLURM's own variables.
 
-CUDA_VISIBLE_DEVICES names GPUs as CUDA reads it: numbers, UUIDs of GPUs, which may be shortened, or UUIDs of MIG instances. Its
-numbers are those that this process sees. SLURM_STEP_GPUS and SLURM_JOB_GPUS hold the numbers of the whole node, also where SLURM hides the other GPUs
-and numbers the rest from 0. https://docs.nvidia.com/cuda/cuda-programming-guide/05-appendices/environment-variables.html,
+CUDA_VISIBLE_DEVICES names GPUs by numbers, by UUIDs of GPUs, which may be shortened, or by UUIDs of MIG instances. Its numbers are those
+that this process sees. SLURM_STEP_GPUS and SLURM_JOB_GPUS hold the numbers of the whole node, even where SLURM hides the other GPUs and numbers
+the rest from 0. https://docs.nvidia.com/cuda/cuda-programming-guide/05-appendices/environment-variables.html,
 https://slurm.schedmd.com/gres.html
 """
 
@@ -51,7 +51,7 @@ def _job() -> str:
 
 
 def words() -> list[str]:
-    """The GPUs that CUDA_VISIBLE_DEVICES names. CUDA takes no GPU from the first negative number on; SLURM writes NoDevFiles for none."""
+    """The GPUs that CUDA_VISIBLE_DEVICES names. CUDA ignores the list from the first negative number on; SLURM writes NoDevFiles for no GPU."""
     named: list[str] = []
     for word in (part.strip() for part in _variables().get(CUDA, "").split(",")):
         if not word or word.startswith("-") or word == "NoDevFiles":

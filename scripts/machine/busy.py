@@ -1,6 +1,6 @@
 """The share of a window in which at least one kernel ran on a GPU, by NVML's utilisation.
 
-A row with a small share waits for its host, and compares hosts. A large share says less: a kernel that waits for another GPU runs too. Codes:
+A row with a small share waits for its host, so it compares hosts. A large share says less: a kernel that waits for another GPU counts as well. Codes:
 
     ok           the number counts
     no-reading   this driver or this GPU does not tell it

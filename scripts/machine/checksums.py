@@ -12,7 +12,7 @@ from scripts.errors import KitError
 
 NAME = "SHA256SUMS"
 
-#: Of a file, and of its place within a folder: file systems of Linux take no longer name, and no path above 4,096 bytes.
+#: The limits for a file's name and for its path within the folder: Linux's file systems take no longer name, and no path above 4,096 bytes.
 LONGEST_NAME_BYTES, LONGEST_PLACE_BYTES = 255, 2048
 
 LINE = re.compile(r"([0-9a-f]{64})  (.+)")
@@ -24,7 +24,7 @@ def digest_of(path: Path) -> str:
 
 
 def refuse_names(names: Iterable[str]) -> None:
-    """Raise KitError for a name that has no line of its own in SHA256SUMS."""
+    """Raise KitError for a name that does not fit on a line of SHA256SUMS."""
     for name in names:
         if not name.isprintable():
             raise KitError(f"the name {name!r} cannot stand in {NAME}; rename the file, or remove it")

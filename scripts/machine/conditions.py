@@ -1,17 +1,17 @@
-"""What else decides a time beside the software: governor, load and GPU clocks while a run lasts, and marks for what disturbed it.
+"""What decides a time beside the software: governor, load and GPU clocks while a run lasts, and marks for what disturbed it.
 
 governors            of the cores, each once; [] where the kernel tells none
 cores                that the job was kept on (scripts/machine/cores.py); null for all
 load_average_after   of one minute
-busy_cores_before    how many cores computed just before the job began and just after it ended, so for others
+busy_cores_before    how many cores computed for others, just before the job began and just after it ended
 busy_cores_after
 pressure             of memory and cpu: the share of the calls' time in which some task waited for it (scripts/machine/pressure.py)
-gpus                 a GPU each: {uuid, samples, error, throttled: {reason: samples within the calls}} and, of temperature_c, power_w,
+gpus                 for each GPU: {uuid, samples, error, throttled: {reason: samples within the calls}} and, of temperature_c, power_w,
                      sm_clock_mhz and memory_clock_mhz, {before, after} and {least, most} within the calls; null where it cannot be read.
                      power_limit_w: {enforced, default}; persistence_mode; ecc_uncorrected: errors of memory since the driver was loaded,
                      {before, after}; foreign_pids: processes of others that computed on it while the job ran
 marks                a line for each thing that makes the times doubtful
-disturbed            those of them for which the run judges nothing (docs/verdict-rules.md); results of before version 3 of the rules have none
+disturbed            the marks for which the run judges nothing (docs/verdict-rules.md); results from before version 3 of the rules have none
 """
 
 import contextlib
@@ -36,19 +36,19 @@ LOOK_S = 0.1
 #: Seconds between two samples; a sample costs the driver some 10 µs.
 INTERVAL_S = 0.2
 
-#: Others compute where more than one core and this share of all are busy while the job does not run.
+#: Others compute where more cores than one plus this share of all are busy while the job does not run.
 SHARE_OF_CORES = 0.05
 
-#: Others are looked for on a GPU at every so many samples; the driver takes longer for a list of processes.
+#: A GPU's processes are listed only at every so many samples, because the driver takes longer for a list than for a sample.
 LOOKS_BETWEEN_LISTS = 5
 
 #: Memory is short where some task waited for it in more than this share of the calls' time.
 SHARE_OF_WAITS = 0.01
 
-#: A clock may be set by so many seconds during a run.
+#: The machine's clock may be set forward or back by so many seconds during a run.
 CLOCK_S = 1.0
 
-#: Reasons of NVML for a clock below the highest. An idle GPU is none, and clocks that a user set are his choice.
+#: NVML's reasons for a clock below the highest, without that of an idle GPU. Clocks that a user set are the user's choice.
 REASONS = {
     "applications_clocks_setting": pynvml.nvmlClocksThrottleReasonApplicationsClocksSetting,
     "sw_power_cap": pynvml.nvmlClocksThrottleReasonSwPowerCap,
@@ -59,7 +59,7 @@ REASONS = {
 }
 CHOSEN = ("applications_clocks_setting",)
 
-#: A GPU that reaches its own default limit of power runs as it was built; the run is marked and judges.
+#: A GPU that reaches its own default limit of power runs as it was built; the run is marked, but still judges.
 OWN_LIMIT = "sw_power_cap"
 
 #: {name: how NVML is asked}
@@ -71,7 +71,7 @@ READINGS: dict[str, Callable[[Any], float]] = {
 }
 
 
-#: The same of what stays as it is during a run.
+#: {name: how NVML is asked} for values that stay the same during a run.
 SETTINGS: dict[str, Callable[[Any], float]] = {
     "enforced": lambda handle: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
     "default": lambda handle: pynvml.nvmlDeviceGetPowerManagementDefaultLimit(handle) / 1000,
@@ -100,9 +100,9 @@ class Sample:
 
 
 class Watch(gpus.Sampler):
-    """Watches this machine for as long as a `with` block in which a job runs on `watched` GPUs, kept on `cores`.
+    """Watches this machine during a `with` block in which a job runs on `watched` GPUs, kept on `cores`.
 
-    `owns` tells of a process on a GPU whether it is the job's; None where that cannot be told. `shared_with` other jobs of the kit may run beside it.
+    `owns` tells whether a process on a GPU is the job's; None where that is unknown. `shared_with` other jobs of the kit may run beside it.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Watch(gpus.Sampler):
         return self
 
     def __exit__(self, *raised: object) -> None:
-        with signals.held_back():  # the job has ended: what it measured needs the whole look
+        with signals.held_back():  # the job has ended, and its measurement needs the complete look
             self._pressure.__exit__(*raised)
             super().__exit__(*raised)
             self._left = time.time()
@@ -168,13 +168,13 @@ class Watch(gpus.Sampler):
                     self._pids[uuid][process.pid] = self._owns(process.pid)
 
     def _foreign_pids(self, uuid: str) -> list[int]:
-        """Processes of others on a GPU. Where none on any GPU is known to be the job's, the driver's numbers are not those of this machine's processes."""
+        """The pids of others on a GPU; none where no process on any GPU is known to be the job's: then the driver's pids are not those of this machine."""
         if not any(owned for of_gpu in self._pids.values() for owned in of_gpu.values()):
             return []
         return sorted(pid for pid, owned in self._pids[uuid].items() if owned is False)
 
     def energy(self, asked: Iterable[Window]) -> list[dict[str, Any]]:
-        """[{new_tokens, calls, gpus: [what scripts/machine/energy.py gives]}] of the windows; no `calls` where they are the timed ones."""
+        """[{new_tokens, calls, gpus: [what scripts/machine/energy.py gives]}] of the windows; a window of the timed calls has no `calls`."""
         return [window.facts | {"gpus": [self._energy_of(gpu, window) for gpu in self._gpus]} for window in asked if self._gpus]
 
     def _energy_of(self, gpu: Gpu, window: Window) -> dict[str, Any]:
@@ -182,7 +182,7 @@ class Watch(gpus.Sampler):
         return {"uuid": gpu.uuid, **energy.of_window(readings, window.began, window.ended)}
 
     def busy(self, asked: Iterable[Window]) -> list[dict[str, Any]]:
-        """The same with what scripts/machine/busy.py gives."""
+        """The same list with what scripts/machine/busy.py gives."""
         return [window.facts | {"gpus": [self._busy_of(gpu, window) for gpu in self._gpus]} for window in asked if self._gpus]
 
     def _busy_of(self, gpu: Gpu, window: Window) -> dict[str, Any]:
@@ -190,9 +190,9 @@ class Watch(gpus.Sampler):
         return {"uuid": gpu.uuid, **busy.of_window(readings, window.began, window.ended)}
 
     def summary(self, calls: Sequence[float] | None) -> dict[str, Any]:
-        """What the module's text names; `calls` is [began, ended] of the timed calls in seconds since the epoch, None for the whole run."""
+        """The facts that the module's text lists; `calls` is [began, ended] of the timed calls in seconds since the epoch, None for the whole run."""
         if calls and not self._entered - CLOCK_S <= calls[0] <= calls[1] <= self._left + CLOCK_S:
-            calls = None  # a guest that names another time hides no mark
+            calls = None  # so that a guest cannot hide a mark by naming another time
         of_gpus, waits = [self._of(gpu, calls) for gpu in self._gpus], self._pressure.shares(calls)
         marks = [*self._load_marks(), *self._throttle_marks(of_gpus), *self._state_marks(of_gpus), *_pressure_marks(waits["memory"])]
         return {

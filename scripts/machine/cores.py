@@ -1,7 +1,7 @@
 """The cores of this machine that are near a GPU, and how a process is kept on them.
 
-A machine of several sockets reaches a GPU from one of them sooner than from the others; which cores those are stands in the kernel's
-own files. Lists of cores are the kernel's too (number_ranges.py).
+A machine of several sockets reaches a GPU from one of them sooner than from the others; the kernel's own files say which cores these
+are. Lists of cores have the kernel's format too (number_ranges.py).
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Joules that a GPU took in a window of time, from NVML's total energy counter, and whether the number is valid.
 
-The counter moves about every 100 ms, so short windows say nothing. `power_joules`, the integral of the sampled power, stands beside
-the counter's number as a check, and `idle_w`, the power before the job, because nothing is subtracted. Codes:
+The counter moves about every 100 ms, so short windows say nothing. The result also has `power_joules`, the integral of the
+sampled power, as a check, and `idle_w`, the power before the job, because it is not subtracted. Codes:
 
     ok             the number counts
     no-counter     this driver or this GPU has no such counter
@@ -20,15 +20,15 @@ from typing import Any
 
 LEAST_S = 2.0
 LEAST_UPDATES = 10
-#: From before a window to after it, clock and seconds that passed may differ by so much: more, and the clock was set.
+#: From before a window to after it, the clock and the monotonic time may drift apart by so many seconds; beyond that, the clock was set.
 MOST_SHIFT_S = 0.1
-#: So many looks stand for a side: a busy host may hold up one of them between its two clocks.
+#: The median of so many looks counts on each side of a window: a busy host may delay one look between its readings of the two clocks.
 LOOKS = 3
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One look at a GPU in seconds since the epoch, and in seconds that no setting of the clock changes.
+    """One look at a GPU, in seconds since the epoch and in monotonic seconds, which no setting of the clock changes.
 
     The counter and the power in W are None where the driver does not tell them.
     """
@@ -60,7 +60,7 @@ def of_window(readings: Sequence[Reading], began: float, ended: float) -> dict[s
 
 
 def _clock_was_set(readings: Sequence[Reading], began: float, ended: float) -> bool:
-    """Does the clock stand elsewhere against the seconds that passed after a window than before it?"""
+    """Does the clock's offset to the monotonic time differ before and after a window?"""
     shifts = [one.moment - one.monotonic_s for one in readings]
     within = [place for place, one in enumerate(readings) if began <= one.moment <= ended]
     if not within:

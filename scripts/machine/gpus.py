@@ -23,7 +23,7 @@ from scripts.units import GIB
 #: A GPU with more memory in use is busy, even where the process that uses it cannot be seen.
 IDLE_BYTES = GIB
 
-#: What to do with a GPU that the driver has lost (Xid 79), as nothing but this brings it back.
+#: The only remedies for a GPU that the driver has lost (Xid 79).
 WHEN_LOST = "see what `nvidia-smi` says, reset it (`sudo nvidia-smi --gpu-reset -i {}`) or reboot the machine"
 
 NO_DRIVER = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
@@ -87,7 +87,7 @@ def _gpu(index: int) -> Gpu:
 
 
 def _nvlinks(handle: object) -> int | None:
-    """GPUs without NVLink, and old drivers, answer none of these questions; a GPU with fewer links than the most refuses the rest."""
+    """How many NVLinks are up; None for a GPU without NVLink or with an old driver. A GPU with fewer links than the maximum refuses the other numbers."""
     states = []
     with contextlib.suppress(pynvml.NVMLError):
         for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
@@ -96,7 +96,7 @@ def _nvlinks(handle: object) -> int | None:
 
 
 def _memory_bytes_per_s(handle: object) -> int | None:
-    """Bus width times highest clock, two transfers a cycle as NVML counts the cycles of every kind of memory."""
+    """Bus width times highest clock times two, because NVML's cycle has two transfers for every kind of memory."""
     with contextlib.suppress(pynvml.NVMLError):
         bits, mhz = pynvml.nvmlDeviceGetMemoryBusWidth(handle), pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM)
         return int(bits) // 8 * 2 * int(mhz) * 10**6 or None
@@ -141,7 +141,7 @@ def _tell_of_lost(index: int) -> None:
 
 
 def handle_of(gpu: Gpu) -> Any:
-    """NVML's handle of a GPU. Where any other GPU is lost, NVML finds none by its UUID. Raises NVMLError."""
+    """NVML's handle of a GPU. Where another GPU is lost, NVML finds no GPU by its UUID, so the index is used. Raises NVMLError."""
     try:
         return pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
     except pynvml.NVMLError_GpuIsLost:
@@ -152,7 +152,7 @@ def handle_of(gpu: Gpu) -> Any:
 
 
 def _mig_instance(uuid: str) -> Gpu | None:
-    """A MIG instance by its whole UUID: its own name and memory, and the index of its GPU; no memory rate and no links, which are those of the whole GPU.
+    """A MIG instance by its whole UUID, with its own name and memory, its GPU's index, and neither memory rate nor links, which the whole GPU has.
 
     None where this machine has no such instance.
     """

@@ -11,7 +11,7 @@ from pathlib import Path
 TELL_EVERY_S = 3.0
 REDRAW_EVERY_S = 0.5
 
-#: An installer that has written nothing for so long waits: a time left would only grow.
+#: An installer that has written nothing for so long is waiting, and an estimate of the time left would only grow.
 STILL_S = 5.0
 
 MB = 1_000_000

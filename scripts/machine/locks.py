@@ -35,10 +35,10 @@ SHARED_FOLDER = 0o1777
 #: What the file of each lock begins with.
 SIGNATURE = "pid "
 
-#: A holder's name is shorter; the file of another user may hold anything.
+#: The bytes read of a holder's name, which is shorter: the file of another user may hold anything.
 HOLDER_BYTES = 200
 
-#: How a file is opened that another user may have made: links are not followed, and a pipe is not waited for.
+#: Flags to open a file that another user may have made: do not follow a link, do not wait for a pipe.
 NEVER_WAIT = os.O_NOFOLLOW | os.O_NONBLOCK
 
 #: A sweep holds each lock for a moment; `take` waits this long before it calls a lock held.
@@ -82,7 +82,7 @@ def gpu_folder() -> Path:
 
 
 def _is_shared(path: Path) -> bool:
-    """Is it a folder in which every user may make locks and nobody may remove those of another? A link is none: it may lead to any folder."""
+    """Is it a folder in which every user may make locks and nobody may remove another user's? A link does not count: it may lead to any folder."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -100,7 +100,7 @@ def take(path: Path, mode: int = FOR_THIS_USER) -> TextIO | None:
 
 
 def _tried(path: Path, mode: int, kind: int) -> int | None:
-    """The descriptor of a lock that is held alone (LOCK_EX) or beside others (LOCK_SH); None where other processes do not allow it for a moment."""
+    """The descriptor of a lock that is held alone (LOCK_EX) or beside others (LOCK_SH); None where other processes prevent that for MOMENT_S."""
     deadline = time.monotonic() + MOMENT_S
     while True:
         descriptor = _open(path, mode)
@@ -129,7 +129,7 @@ def held(path: Path, mode: int = FOR_EVERYBODY, why: str = "") -> Iterator[None]
 
 @contextlib.contextmanager
 def joined(path: Path, why: str = "") -> Iterator[None]:
-    """Wait until no process holds a lock alone, then hold it beside others within the block; `taken_over` removes its file once nobody does."""
+    """Wait until no process holds a lock alone, then hold it beside others within the block; `taken_over` removes its file once nobody holds it."""
     while (descriptor := _tried(path, FOR_EVERYBODY, fcntl.LOCK_SH)) is None:
         why = _told(why, path)
         time.sleep(MOMENT_S)
@@ -140,7 +140,7 @@ def joined(path: Path, why: str = "") -> Iterator[None]:
 
 
 def _told(why: str, path: Path) -> str:
-    """Say why this process waits for a lock; returns what is still to be said, which is nothing."""
+    """Say why this process waits for a lock, unless `why` is ""; returns "", so that the caller says it only once."""
     if why:
         print(f"  {why} ({shown(holder(path))}); waiting for its end", file=sys.stderr, flush=True)
     return ""
@@ -148,9 +148,9 @@ def _told(why: str, path: Path) -> str:
 
 @contextlib.contextmanager
 def shared(path: Path) -> Iterator[None]:
-    """Hold a lock beside others that hold it so, which `take` cannot take meanwhile; nothing is held where the disk gives no such lock.
+    """Hold a lock beside others within the block, so that `take` cannot take it.
 
-    Where another process has taken it, for a look or for longer, it is tried for a moment.
+    The block runs without the lock where the disk has no such locks, or where another process keeps the lock for longer than a moment.
     """
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError):
@@ -207,7 +207,7 @@ def taken_over(path: Path, mode: int = FOR_THIS_USER) -> Iterator[bool]:
 
 
 def sweep() -> None:
-    """Remove the locks that no living process holds; those of other users stay, and can be taken. So does every file that no holder has signed:
+    """Remove the locks that no living process holds. Other users' locks stay, and can be taken. Files that no holder has signed stay too:
     KIT_LOCKS may name a folder with a Cargo.lock."""
     of_gpus = GPUS.glob("*.lock") if _is_shared(GPUS) else ()
     for path in (*folder().glob("*.lock"), *of_gpus):
@@ -217,7 +217,7 @@ def sweep() -> None:
 
 
 def _open(path: Path, mode: int) -> int:
-    """A descriptor of a lock's file, made where it is missing. Raises OSError for a link, and for what is no regular file of one name."""
+    """A descriptor of a lock's file, made where it is missing. Raises OSError for a link, and for anything but a regular file with one name."""
     descriptor = _opened(path, mode)
     state = os.fstat(descriptor)
     if not stat.S_ISREG(state.st_mode) or state.st_nlink > 1:  # a second name may be that of any file, which `_signed` would overwrite

@@ -1,4 +1,4 @@
-"""What vendors promise of a GPU: for results that hold no rate of their own, and for the matrix rate, which the driver does not tell.
+"""Vendors' nominal rates of GPUs: for results that hold no memory rate of their own, and for the matrix rate, which the driver does not tell.
 
 Source: NVIDIA's data sheets of the H200, H100 and A100 and the white paper of GA102 (RTX 3090), each without sparsity and with float32
 accumulation.

@@ -2,7 +2,7 @@
 
 
 def parsed(text: str) -> set[int]:
-    """The numbers of a list; raises ValueError for a text that is none."""
+    """The numbers of a list; raises ValueError for a text that is no such list."""
     numbers: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")

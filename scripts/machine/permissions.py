@@ -18,6 +18,6 @@ def open_to_all(made: Path) -> None:
 
 
 def file_in_the_way(folder: Path) -> Path | None:
-    """What is there, or above it, in place of a folder; None where the folder is there or can be made."""
+    """The file at a folder's path or above it, which prevents the folder; None where the folder is there or can be made."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     return None if there.is_dir() else there

@@ -1,4 +1,4 @@
-"""Which process a process comes from, by the kernel's own files."""
+"""The ancestors of a process, from the kernel's own files."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ PROC = Path("/proc")
 
 
 def descends_from(pid: int, ancestor: int, proc: Path = PROC) -> bool | None:
-    """Is a process another one, or below it? None where that cannot be told: it has just ended, or lives in another namespace of processes."""
+    """Is a process `ancestor` itself, or a descendant of it? None where that is unknown: it has just ended, or lives in another PID namespace."""
     while pid > 0:
         if pid == ancestor:
             return True

@@ -12,10 +12,10 @@ from scripts.errors import Stopped, stopping_words
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-#: After so long a signal is sent again that came where no exception leads out.
+#: Seconds after which a signal is sent again, if it came where Python would drop its exception.
 AGAIN_S = 0.01
 
-#: `timeout` and make send SIGTERM to a command and to its group, of which it is one: the same signal within so long of the first is no second wish to stop it.
+#: `timeout` and make send SIGTERM to a command and again to its group, so the same signal within so many seconds of the first is no second wish to stop it.
 ONE_WISH_S = 1.0
 
 #: {number of a signal that stopped the command: when, in monotonic seconds}
@@ -46,15 +46,15 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def importing() -> None:
-    """A stopping signal ends the process at once, until `imported`: nothing is there to be released, and in an import Python drops some exceptions, or makes
-    others of them. An ignored signal stays ignored."""
+    """Until `imported`, a stopping signal ends the process at once: there is nothing to release yet, and during an import Python drops or replaces some
+    exceptions. An ignored signal stays ignored."""
     for number in STOPPING:
         if signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL):
             signal.signal(number, _end)
 
 
 def imported() -> None:
-    """A stopping signal is an exception: from now on there are things to release."""
+    """From now on a stopping signal raises an exception, because there are things to release."""
     for number in STOPPING:
         if signal.getsignal(number) is _end:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else _stop)
@@ -74,7 +74,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def _would_be_dropped(frame: FrameType | None) -> bool:
-    """Python drops an exception of `__del__`, and in an import some or makes others of them: the command would go on as if nobody had stopped it."""
+    """Python drops exceptions in `__del__`, and drops or replaces some during an import: the command would go on as if nobody had stopped it."""
     while frame:
         if frame.f_code.co_name == "__del__" or frame.f_code.co_filename.startswith("<frozen importlib."):
             return True
@@ -84,7 +84,7 @@ def _would_be_dropped(frame: FrameType | None) -> bool:
 
 @contextlib.contextmanager
 def raised() -> Iterator[None]:
-    """Within the block a stopping signal is an exception, so that `finally` runs; exit codes 130, 143 and 129."""
+    """Within the block a stopping signal raises an exception, so that `finally` runs; exit codes 130, 143 and 129."""
     _stopped_at.clear()
     with _handled_by(_stop):
         yield

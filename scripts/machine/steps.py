@@ -7,7 +7,7 @@ import time
 #: Seconds between two progress lines of a long run without a terminal.
 TELL_EVERY_S = 30.0
 
-#: Without a terminal a silent phase shows its time after QUIET_S, then after twice the wait before, at last every TELL_EVERY_S.
+#: Without a terminal a silent phase shows its time after QUIET_S, then after waits that double up to TELL_EVERY_S.
 QUIET_S = 4.0
 
 

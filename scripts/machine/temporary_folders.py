@@ -35,7 +35,7 @@ def made(prefix: str) -> Iterator[Path]:
 
 
 def sweep() -> None:
-    """Remove this user's folders whose command is dead; whatever no command of the kit has signed stays, unless it is empty."""
+    """Remove this user's folders whose command is dead; a folder that no command of the kit has signed stays, unless it is empty."""
     among = Path(tempfile.gettempdir())
     left = [path for prefix in (OF_JOBS, OF_INSTRUMENTS, OF_PYXIS) for path in among.glob(f"{prefix}*") if _is_own_folder(path)]
     if left:
@@ -45,7 +45,7 @@ def sweep() -> None:
 
 
 def _is_own_folder(path: Path) -> bool:
-    """Is it a folder of this user? A link is none: it may lead to any folder."""
+    """Is it a folder of this user? A link does not count: it may lead to any folder."""
     try:
         state = path.lstat()
     except FileNotFoundError:

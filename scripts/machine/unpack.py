@@ -20,19 +20,19 @@ LIMIT_BYTES = 4 << 30
 MOST_MEMBERS = 100_000
 
 
-#: No archive of the kit has as many folders within each other; some programs give up on a thousand.
+#: The most nested folders: no archive of the kit has as many, and some programs give up on a thousand.
 DEEPEST = 32
 
-#: A header that only tells more of the next member: its long name, its times. `tarfile` takes minutes for some of 1 MiB.
+#: The largest header that only describes the next member: its long name, its times. `tarfile` takes minutes for some of 1 MiB.
 LARGEST_HEADER_BYTES = 8 << 10
 OF_THE_NEXT = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 
 
 class Header(tarfile.TarInfo):
-    """A member of an archive that nobody vouches for; KitError where a header of it is too large."""
+    """A member of an untrusted archive. Raises KitError for a header that is too large."""
 
     def _proc_member(self, archive: tarfile.TarFile) -> Self:
-        """Called for each header, before what it announces is read; of all that `tarfile` calls this is the entry point that is there to be overridden."""
+        """`tarfile` calls this for each header, before it reads what the header announces, and documents it as the method to override."""
         if self.type in OF_THE_NEXT and self.size > LARGEST_HEADER_BYTES:
             raise KitError(f"the archive has a header of {self.size:,} bytes, allowed are {LARGEST_HEADER_BYTES:,}")
         return super()._proc_member(archive)  # type: ignore[misc,no-any-return]

@@ -1,6 +1,6 @@
 """The window in which the GPUs' slow counters are read for a run's calls: that of the longer calls (bench/measuring/longer.py), else of the timed ones.
 
-Longer calls at another pace than the timed ones say nothing of these: their window does not count, and that of the timed calls does.
+Longer calls at another pace than the timed calls say nothing about them, so the window of the timed calls counts then.
 """
 
 import statistics
@@ -24,7 +24,7 @@ class Window:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a result says of the calls beside what was read in their window."""
+        """What a result says about the calls, beside the readings in their window."""
         return {"new_tokens": self.new_tokens} | ({"calls": self.calls} if self.calls else {})
 
 
@@ -33,7 +33,7 @@ def _window(one: Mapping[str, Any], at: Sequence[float], calls: int | None = Non
 
 
 def of_calls(measurements: Iterable[Mapping[str, Any]], longer: Iterable[Mapping[str, Any]]) -> list[Window]:
-    """The window of each measurement that tells one; a guest that failed may tell a window without a timed call, which says nothing."""
+    """The window of each measurement that has one; a failed guest may report a window without a timed call, which is left out."""
     made = {one["new_tokens"]: one for one in longer if one.get("at") and one.get("calls")}
     return [_chosen(one, made.get(one["new_tokens"])) for one in measurements if one.get("timed_at") and one["timed_ms"]]
 
@@ -45,7 +45,7 @@ def _chosen(timed: Mapping[str, Any], longer: Mapping[str, Any] | None) -> Windo
 
 
 def _at_the_pace(longer: Mapping[str, Any], timed_ms: Sequence[float]) -> bool:
-    """True also where a clock that was set back tells no pace: the counters' own reading says so."""
+    """True also where the clock was set back, which leaves no pace: the reading of the counters reports that itself."""
     seconds = longer["at"][1] - longer["at"][0]
     paced = seconds * 1000 / longer["calls"] / statistics.fmean(timed_ms)
     return bool(seconds < 0 or 1 / PACE <= paced <= PACE)

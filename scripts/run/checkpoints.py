@@ -3,9 +3,9 @@
     models/hub/                                       real weights, as scripts/models/store.py keeps them
     models/random/<shape>-<scale>-s<seed>-r<recipe>/  as bench/models/weights.py writes it
     models/references/<key>.npz                       right answers for the output check
-    models/readings/<key>.npz                         what the reference said of tokens that were judged
-    models/.lock                                      held by all that make something here, together; by one that sweeps, alone
-    models/.lock-<path>                               held by the one that makes what has this path
+    models/readings/<key>.npz                         the reference's readings of the tokens that were judged
+    models/.lock                                      shared by the processes that make something here; a sweep holds it alone
+    models/.lock-<path>                               held by the process that makes the file or folder at this path
 
 `make models` fetches. Containers get this folder read-only; the token stays in this process.
 """
@@ -31,10 +31,11 @@ from scripts.results import door
 from scripts.run import jobs
 from scripts.run.engines import Engine, must_answer
 
-#: What a checkpoint of random weights holds of itself.
+#: The file with the facts about a checkpoint of random weights.
 FACTS = "checkpoint.json"
 
-#: How the names of work folders begin, and those of the locks of what is made in them; whoever holds the lock of the models' folder alone knows all as dead.
+#: The prefixes of work folders, and of the locks on what is made in them. A process that holds the models' folder's lock alone knows that their makers are
+#: dead.
 WORK, LOCK_OF = ".work-", ".lock-"
 
 
@@ -49,7 +50,7 @@ def without_places(job: Job, root: Path) -> Job:
 
 @contextlib.contextmanager
 def work_folder(root: Path, path: Path) -> Iterator[Path]:
-    """A folder in which a helping job makes the file or folder `path` under `root`, gone afterwards; one process at a time makes this path.
+    """A temporary folder in which a helping job makes the file or folder `path` under `root`; only one process at a time makes this path.
 
     Raises KitError where `root` cannot be written or is full, and where the door refuses a file of the guest.
     """
@@ -74,7 +75,7 @@ def work_folder(root: Path, path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _alone(root: Path, path: Path) -> Iterator[None]:
-    """Within the block nobody else makes `path`, and nobody sweeps `root`; others wait, and say so."""
+    """Within the block no other process makes `path` or sweeps `root`. Another process that wants to make it waits, and says so."""
     lock = root / ".lock"
     try:
         with locks.joined(lock, f"another process works in {root}"):
@@ -86,7 +87,7 @@ def _alone(root: Path, path: Path) -> Iterator[None]:
 
 
 def sweep(root: Path) -> None:
-    """Remove the locks, the work folders and the halves of files that killed commands left in the models' folder, once no living one works there."""
+    """Remove the locks, work folders and partial files that killed commands left in the models' folder, once no living command works there."""
     lock = root / ".lock"
     if lock.exists() or _leftovers(root):
         with contextlib.suppress(OSError), locks.taken_over(lock, locks.FOR_EVERYBODY) as is_dead:
@@ -95,7 +96,7 @@ def sweep(root: Path) -> None:
 
 
 def _leftovers(root: Path) -> list[Path]:
-    """What dead holders of the lock of `root` left, where nobody holds it now."""
+    """The locks, work folders and partial files under `root`: leftovers of dead processes where no process holds the lock of `root`."""
     return [leftover for pattern in (f"{WORK}*", f"{LOCK_OF}*", f"references/{PARTIAL}*", f"readings/{PARTIAL}*") for leftover in root.glob(pattern)]
 
 
@@ -104,12 +105,12 @@ def _random_path(model: dict[str, Any], root: Path) -> Path:
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """{path within it: bytes} of the files of a checkpoint, beside the facts about it."""
+    """{path within the checkpoint: bytes} of its files, without the file of facts."""
     return {path.relative_to(folder).as_posix(): path.stat().st_size for path in sorted(folder.rglob("*")) if path.is_file() and path.name != FACTS}
 
 
 def _sizes_as_recorded(folder: Path) -> bool:
-    """Have the files of a checkpoint the sizes that they were written with? An earlier kit wrote no sizes down."""
+    """Do a checkpoint's files have their recorded sizes? True where an earlier kit recorded none."""
     try:
         recorded = json.loads((folder / FACTS).read_text(encoding="utf-8")).get("files")
     except (FileNotFoundError, ValueError, AttributeError):
@@ -118,9 +119,9 @@ def _sizes_as_recorded(folder: Path) -> bool:
 
 
 def _is_there(path: Path, is_whole: Callable[[Path], bool]) -> bool:
-    """Is something whole there? It came by one rename, and nobody takes away but what is damaged: so no lock is needed to see it.
+    """Is a whole file or folder there? It came by one rename, and other processes remove only damaged ones, so reading needs no lock.
 
-    A damaged one that another process replaces at this moment may look like anything but a whole one, or be gone.
+    A damaged one that another process is replacing never looks whole: it looks damaged or is missing.
     """
     try:
         return path.exists() and is_whole(path)
@@ -129,7 +130,7 @@ def _is_there(path: Path, is_whole: Callable[[Path], bool]) -> bool:
 
 
 def _is_damaged(path: Path, is_whole: Callable[[Path], bool]) -> bool:
-    """Is what the kit once wrote cut off? It is told of, and made anew: a job would end with an error of a library, and the next one too."""
+    """Is a file or folder of the kit cut off? Then a note says so, and the caller makes it anew; otherwise every job would end with a library's error."""
     if is_whole(path):
         return False
     print(f"note: {path} is damaged, and is made anew", file=sys.stderr)
@@ -145,7 +146,7 @@ def random_checkpoint(engine: Engine, job: Job, on_line: Callable[[str], None]) 
         if path.exists() and not _is_damaged(path, _sizes_as_recorded):
             return path
         if path.exists():
-            path.rename(work / "damaged")  # in one step: a removal that is cut off would leave less of it
+            path.rename(work / "damaged")  # in one step: an interrupted removal would leave a part of it
         made = work / "checkpoint"
         made.mkdir()
         made.chmod(0o777)  # the container's user is not this one
@@ -174,14 +175,14 @@ def reference(engine: Engine, job: Job, on_line: Callable[[str], None]) -> Path:
 
 
 def judgement(engine: Engine, job: Job, dtype: str, floors: dict[str, Any], answers: list[Path], on_line: Callable[[str], None]) -> dict[str, Any]:
-    """The verdict of a job of kind "judge" on the files that a measuring job left; what it read is kept. Raises KitError where it fails."""
+    """The verdict of a job of kind "judge" on the files that a measuring job left; its readings are kept. Raises KitError where it fails."""
     path = engine.models / "readings" / f"{jobs.readings_key(job)}.npz"
     with work_folder(engine.models, path) as work:
         made = work / path.name
         for file in answers:
             door.keep(file, work / file.name)
         is_whole = path.exists() and not _is_damaged(path, zipfile.is_zipfile)
-        if is_whole and path.stat().st_size <= door.READINGS_BYTES // 2:  # a larger file begins anew, or the door would refuse it one day
+        if is_whole and path.stat().st_size <= door.READINGS_BYTES // 2:  # a larger file begins anew, before it exceeds what the door accepts
             shutil.copy(path, made)
         judging = dataclasses.replace(jobs.judge_job(job, dtype, floors), reference=engine.guest_path(made, work))
         verdict = must_answer(engine, judging, work, on_line).check
@@ -190,7 +191,7 @@ def judgement(engine: Engine, job: Job, dtype: str, floors: dict[str, Any], answ
 
 
 def still_to_come_bytes(model: dict[str, Any], root: Path, typed: Path | None) -> int | None:
-    """How much of a model's weights has yet to come onto the disk; None where that is not known, so all of them may."""
+    """The bytes of a model's weights that are not on the disk yet; None where that is unknown, so all of them may be missing."""
     if model["weights"] == "random":
         return 0 if _random_path(model, root).exists() else None
     return store.still_to_come_bytes(article_models.find(model["name"]), root, typed)

@@ -8,12 +8,12 @@ from scripts.run.options import Options
 
 
 def compares(article: Article, case: Case, asked: Options) -> bool:
-    """Does any of the claims that are asked for compare this case? Each case where none is named."""
+    """Does any requested claim compare this case? True for every case where no claim is requested."""
     return not asked.claims or case.name in article.rows_of_claims(asked.claims)
 
 
 def in_variant(article: Article, case: Case, variant: str, asked: Options) -> bool:
-    """Does a claim that compares this case run in the variant? A variant that was typed is taken as it is."""
+    """Does a requested claim that compares this case run in the variant? A typed variant is taken as it is."""
     if not asked.claims or asked.variant:
         return True
     return any(case.name in article.rows_of_claims([claim]) and variant in article.judging_variants(claim) for claim in asked.claims)

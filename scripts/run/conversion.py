@@ -1,6 +1,6 @@
-"""Real weights as every stack loads them: safetensors of the commit, or made of its pickles, once, in a container without a network.
+"""Real weights in safetensors, which every stack loads: those of the commit, or converted from its pickles once, in a container without a network.
 
-The host never reads a pickle, and ENGINE=host does not either: nothing is isolated there.
+The host never reads a pickle, not even with ENGINE=host, which isolates nothing.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ def loadable(model: ArticleModel, held: HeldModel, asked: Options, on_line: Call
 
 
 def _engine(model: ArticleModel, asked: Options) -> Engine:
-    """The engine that was asked for, Docker in place of the host: pickles are read in a container only."""
+    """The requested engine, or Docker in place of the host: pickles are read in a container only."""
     try:
         engine = CONTAINED.get(asked.engine, DockerEngine)(pins.load().image(*IMAGE), [], asked)
     except NothingRuns as error:

@@ -7,7 +7,7 @@ from scripts.results import Record
 #: The guest's phases in which calls are timed.
 CALLS = ("measure", "profile")
 
-#: The guest's other phases (bench/actions.py). A guest may name what it likes, so no other name reaches the terminal.
+#: The guest's other phases (bench/actions.py). A guest may invent names, so no other name reaches the terminal.
 PHASES = ("import", "load", "prompt", "check", "texts", "answers", "longer", "tokens", "limits", "describe")
 
 #: The phases of the jobs that help a measurement: right answers, verdicts on tokens, weights.
@@ -27,11 +27,11 @@ def calls_s(record: Record) -> float:
 
 
 def beside_calls(record: Record) -> dict[str, float]:
-    """{part of a run: its seconds} of all that is no timed call, in the order in which it happens; parts without a stamp are left out.
+    """{part of a run: its seconds} of everything but the timed calls, in the order of time; parts without a stamp are left out.
 
-    prepare     choosing GPUs, checks, and building or writing what was not there
+    prepare     choosing GPUs, checks, and building or writing what was missing
     container   making the container and removing it
-    start       from its start to the guest's first phase: interpreter, modules of the kit, ranks
+    start       from the container's start to the guest's first phase: interpreter, modules of the kit, ranks
     import, load, check…   the guest's own phases
     other       between those, and phases of other names
     end         from the guest's last phase to the end of its process

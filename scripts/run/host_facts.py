@@ -24,7 +24,7 @@ OF_A_GPU = ("index", "uuid", "name", "memory_total_bytes", "compute_capability",
 
 
 def at_start(engine: Engine, asked_at: float) -> dict[str, Any]:
-    """The facts known when a job's process starts; `asked_at`, in monotonic seconds, is when it was asked for."""
+    """The facts known when a job's process starts; `asked_at`, in monotonic seconds, is when the job was asked for."""
     seen = devices(engine.gpus)
     commit, dirty = git_state()  # before the job: the user may commit while it runs
     return {
@@ -46,23 +46,23 @@ def devices(chosen: Sequence[gpus.Gpu]) -> dict[str, Any]:
 
 
 def at_end(engine: Engine, outcome: Outcome, result: Result | None, sampler: gpus.MemorySampler, ran_s: float, judge_s: float) -> dict[str, Any]:
-    """The facts known once it has ended; `result` is the guest's, None where there is none.
+    """The facts known once the job has ended; `result` is the guest's, None where there is none.
 
-    ran_s: from the call for the job's container or process to its removal; judge_s: of the judge's job after it.
+    ran_s: seconds from the call that starts the job's container or process to its removal; judge_s: seconds of the judge's job after it.
     """
     return when(outcome) | {
         "container_s": max(0.0, round(ran_s - (outcome.finished_at - outcome.started_at), 3)),
         "judge_s": round(judge_s, 3),
         "kit_version": __version__,
         "rules_version": rules_version.VERSION,
-        "oom_killed": outcome.oom_killed,  # also of a child, in a job that ended well
+        "oom_killed": outcome.oom_killed,  # also where only a child was killed, in a job that ended well
         "differences": engine.differences(result),
         "gpu_memory": sampler.summary(result.phases if result else {}),
     }
 
 
 def between_gpus(engine: Engine) -> dict[str, str]:
-    """How a job on this engine's GPUs is told to exchange data; "a path" stands for a path, which may name the user."""
+    """The variables that tell a job on this engine's GPUs how to exchange data; "a path" replaces a path, which may name the user."""
     of_machine = surroundings.current()
     told = of_machine.between_gpus if engine.name == "host" else of_machine.between_gpus_inside
     return {name: "a path" if "/" in value else value for name, value in sorted(told.items())} if engine.gpus else {}
@@ -102,8 +102,8 @@ def stated_commit() -> str:
 def git_state() -> tuple[str, bool]:
     """(commit, has the code changed since?); the results themselves do not count as changes.
 
-    KIT_COMMIT comes first: it names the commit that a copy of the kit was taken from, of which git knows nothing or, with a repository
-    of an older state beside it, the wrong thing.
+    KIT_COMMIT comes first: it names the commit of a copy of the kit. Git does not know this commit, or names a wrong one where a repository
+    of an older state lies beside the copy.
     """
     if stated := stated_commit():
         return stated, False
@@ -114,9 +114,9 @@ def git_state() -> tuple[str, bool]:
 
 
 def _git(*arguments: str) -> str:
-    """What git says in the kit's folder; "" where it has nothing to say, or is not there.
+    """The output of git in the kit's folder; "" where git fails or is not there.
 
-    Without its optional locks: killed while it holds one, it would leave `.git/index.lock`, and the user's next commit fails.
+    Git takes no optional locks: a git that is killed with one leaves `.git/index.lock`, and the user's next commit fails.
     """
     try:
         done = subprocess.run(["git", "--no-optional-locks", "-C", str(ROOT), *arguments], capture_output=True, text=True, errors="replace", check=False)

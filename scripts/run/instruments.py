@@ -1,8 +1,8 @@
-"""An instrument on a case, in the image and with the weights of its runs. What it finds is stored with where it was found.
+"""Run an instrument on a case, in the image and with the weights of the case's runs, and store its findings.
 
-Those of bench/instruments run in the image, in a process of their own; restrictions_cost.py runs on the host, around several such processes.
+The instruments of bench/instruments run in the image, in a process of their own; restrictions_cost.py runs on the host, around several such processes.
 
-The process of an instrument does not write where it was measured, so the kit does: the job, the image, the machine and its GPUs, the commit.
+An instrument's process does not write where it measured, so the kit does: the job, the image, the machine and its GPUs, the commit.
 """
 
 import collections
@@ -30,10 +30,10 @@ from scripts.run.options import Options
 from scripts.run.progress import JobDisplay
 from scripts.run.runner import Planned
 
-#: They read no checkpoint, so none is made or fetched for them.
+#: Instruments that read no checkpoint, so none is made or fetched for them.
 WITHOUT_WEIGHTS = ("device_map", "float32_rotary")
 
-#: Held while a reading gets its number: of two commands on the same case neither may replace the other's reading.
+#: The lock held while a reading gets its number, so that two commands on the same case do not replace each other's reading.
 CLAIM = "instruments.lock"
 
 
@@ -46,9 +46,9 @@ def names() -> Sequence[str]:
 
 
 def examine(name: str, planned: Planned, options: Options) -> Path:
-    """Let an instrument examine a case, print what it says, and return the file with what it found, in `instruments` beside the folder of results.
+    """Let an instrument examine a case, print its output, and return the file of its findings, in `instruments` beside the folder of results.
 
-    Raises KitError where it fails. What it had found until then is stored before, also where the command is stopped.
+    Raises KitError where it fails. What it had found until then is stored first, also where the command is stopped.
     """
     asked_at, title = time.monotonic(), f"{name} on {planned.title}"
     folder = options.runs.parent / "instruments"
@@ -58,7 +58,7 @@ def examine(name: str, planned: Planned, options: Options) -> Path:
         _refuse_without_model(job)
         _refuse_unfit(name, planned, job, options)
         runner.refuse_unwritable(folder)
-        host_facts.stated_commit()  # a wrong one is refused now, not when the weights are made
+        host_facts.stated_commit()  # a wrong KIT_COMMIT is refused now, not when the weights are made
         engine = engines.choose(image, chosen, options)
         runner.refuse_impossible(planned, job, engine, folder)
         engine.prepare()
@@ -80,7 +80,7 @@ def examine(name: str, planned: Planned, options: Options) -> Path:
 
 
 def _refuse_unfit(name: str, planned: Planned, job: Job, options: Options) -> None:
-    """Raise UsageError for a job that the instrument does not examine, NothingRuns where that of the host misses the engine that it needs."""
+    """Raise UsageError for a job that the instrument does not examine, NothingRuns where the host's instrument lacks the engine that it needs."""
     of_host = name == restrictions_cost.NAME
     if reason := restrictions_cost.refusal(job, planned.image, options) if of_host else fitting.refusal(name, job):
         raise UsageError(f"{name} does not examine {planned.title}: {reason}")
@@ -89,7 +89,7 @@ def _refuse_unfit(name: str, planned: Planned, job: Job, options: Options) -> No
 
 
 def _refuse_without_model(job: Job) -> None:
-    """Raise UsageError for a case that loads no model: an instrument would examine one that no run of the case has."""
+    """Raise UsageError for a case that loads no model: an instrument would examine a model that no run of the case loads."""
     if not measurement.loads_model(job):
         raise UsageError(
             f"CASES is {job.case!r}, a case without a model, allowed with instrument is a case that loads one; try CASES=deepspeed ARTICLE=inference-tools"
@@ -103,7 +103,7 @@ class _Said:
         self.lines: collections.deque[str] = collections.deque(maxlen=engines.SHOWN_LINES)
 
     def line(self, text: str) -> None:
-        if not text.startswith("@{") and "\r" not in text.strip():  # what loading a model reports of its progress, and a library's bar, which redraws its line
+        if not text.startswith("@{") and "\r" not in text.strip():  # neither reports of progress, nor a library's bar, which redraws its line
             self.lines.append(answers.one_line(text))
 
     def show(self) -> None:
@@ -113,7 +113,7 @@ class _Said:
 
 @dataclasses.dataclass(frozen=True)
 class _Reading:
-    """What stands beside whatever an instrument finds; `host` is what is known when its process starts."""
+    """The facts stored beside an instrument's findings; `host` holds what is known when its process starts."""
 
     instrument: str
     job: Job
@@ -124,7 +124,7 @@ class _Reading:
 
 @dataclasses.dataclass(frozen=True)
 class _Ended:
-    """How an instrument ended (`status` as that of a run), the same in words after its name, and the file with what it found, None without one."""
+    """How an instrument ended: `status` as of a run, `words` to print after its name, and the file of its findings, None without one."""
 
     status: str
     words: str
@@ -149,7 +149,7 @@ def _run(reading: _Reading, work: Path, said: _Said, enter: Callable[[str], None
 
 
 def _outcome(reading: _Reading, work: Path, said: _Said, enter: Callable[[str], None]) -> Outcome:
-    """Let the instrument run: one of the guest's in a process of the engine, the host's own around several of them."""
+    """Run the instrument: one of the guest's in one process of the engine, the host's own around several."""
     if reading.instrument == restrictions_cost.NAME and isinstance(reading.engine, engines.contained.DockerEngine):
         return restrictions_cost.examine(reading.engine, reading.job, work, said.line, enter)
     return reading.engine.run(reading.job, work, said.line, module=f"bench.instruments.{reading.instrument}")
@@ -166,9 +166,9 @@ def _ended(outcome: Outcome, timeout_s: int) -> _Ended:
 
 
 def _store(reading: _Reading, work: Path, outcome: Outcome | None, ended: _Ended) -> _Ended:
-    """Store what an instrument found, with how it ended: the answer of a process that failed may be the first part of one.
+    """Store what an instrument found and how it ended, because the answer of a failed process may be incomplete.
 
-    Of an answer that the door refuses no reading is stored; the file itself is kept, where the door lets it in.
+    An answer that is refused becomes no reading; its file is kept where the door lets it in.
     """
     told = {
         "instrument": reading.instrument,
@@ -201,7 +201,7 @@ def _kept_rejected(reading: _Reading, work: Path) -> Path | None:
 
 @contextlib.contextmanager
 def _next(reading: _Reading, kind: str = "") -> Iterator[Path]:
-    """The file of the next number, for a block that writes it; earlier readings stay."""
+    """The path with the next free number, for a block that writes the file; earlier readings stay."""
     with locks.held(locks.folder() / CLAIM, locks.FOR_THIS_USER):
         names = (f"{reading.job.id}-{number:02d}{kind}.json" for number in itertools.count(1))
         yield next(path for path in (reading.folder / name for name in names) if not path.exists())

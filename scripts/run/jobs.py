@@ -47,9 +47,9 @@ def _model(article: Article, case: Case, target: Target) -> dict[str, Any]:
 
 
 def _revision(name: str, weights_of: str) -> str | None:
-    """The pinned commit of real weights, "" where no pin has one: the runner puts in the commit that it is given.
+    """The pinned commit of real weights, "" where no pin has one: the runner then fills in the commit.
 
-    Random weights take nothing from the hub; "main" stands in their jobs as it did in the first ones, so that their fingerprints stay.
+    Random weights take nothing from the hub. Jobs of pinned models say "main", as the first jobs did, so that their fingerprints stay the same.
     """
     pin = model_pins.load().get(name)
     if weights_of == "hub":
@@ -58,7 +58,7 @@ def _revision(name: str, weights_of: str) -> str | None:
 
 
 def dtype_of(load: Mapping[str, Any]) -> str:
-    """The dtype by whose tolerance and bounds a job's output is judged: int8 where it asks for quantized weights."""
+    """The dtype whose tolerance and bounds judge a job's output: int8 where the job asks for quantized weights."""
     return "int8" if load.get("quantization") else str(load["dtype"])
 
 
@@ -132,7 +132,7 @@ def _digits(*facts: Any) -> str:
 
 
 def judge_job(job: Job, dtype: str, floors: dict[str, float]) -> Job:
-    """The job that judges the tokens of a measuring job's timed calls, which ran in `dtype` (int8 where its weights did)."""
+    """The job that judges the tokens of a measuring job's timed calls, which ran in `dtype` (int8 for quantized weights)."""
     plain = dtype if dtype != "int8" else "float16" if job.device == "cuda" else "float32"
     return dataclasses.replace(reference_job(job), kind="judge", id="judge", options={"dtype": plain, "floors": floors})
 
@@ -143,9 +143,9 @@ def readings_key(job: Job) -> str:
 
 
 def run_prefix(job: Job, pins_id: str, engine: str, seen: Mapping[str, Any]) -> str:
-    """A run's id up to its number: readable, and different wherever anything that decides the numbers is.
+    """A run's id up to its number: readable, and different for runs that differ in anything that decides their numbers.
 
-    `seen` is what the host sees of its machine, as in a record's host: the kind of machine decides too. It is {} where no machine is chosen yet.
+    `seen` is what the host sees of its machine, as in a record's host, because the kind of machine decides too; {} where no machine is chosen yet.
     A batch shows as `b8`; one sequence shows nothing.
     """
     kind = dataclasses.astuple(MachineKind.of(seen, job.device))

@@ -26,7 +26,7 @@ def floors_of(dtype: str) -> dict[str, float]:
 
 
 def dtype_of(job: Job, result: Result) -> str:
-    """The job's dtype, whose bounds judge a row: a guest could report a dtype with wider bounds. KitError where the guest ran in another."""
+    """The job's dtype, whose bounds judge a row: a guest could report a dtype with wider bounds. Raises KitError where the guest reports another."""
     asked = jobs.dtype_of(job.load)
     dtype = str(result.used.get("dtype") or asked)
     if dtype != asked:
@@ -35,13 +35,13 @@ def dtype_of(job: Job, result: Result) -> str:
 
 
 class NotJudged(Exception):
-    """The judge could not do its work, through no fault of the row: its verdict is open."""
+    """The judge failed for a reason outside the row, so the row has no verdict yet."""
 
 
 def judge(engine: Engine, job: Job, result: Result | None, work: Path, on_line: Callable[[str], None]) -> None:
-    """Judge what a measuring job left in its work folder, and put the verdict into its result's check; nothing where its form leaves nothing.
+    """Judge the tokens that a measuring job left in its work folder, and put the verdict into its result's check. A form that leaves no tokens is not judged.
 
-    The tokens stay beside the result. What the guest left and cannot be judged has not passed, nor has a guest that left nothing where its form does.
+    The tokens stay beside the result. Tokens that cannot be judged do not pass, nor do missing tokens where the job's form leaves some.
     Raises NotJudged where the judge itself fails: a full disk or an engine that stops says nothing about the row.
     """
     tokens, logits = work / timed_tokens.TOKENS, work / timed_tokens.LOGITS
@@ -69,7 +69,7 @@ def judge(engine: Engine, job: Job, result: Result | None, work: Path, on_line: 
 
 
 def _verdict(engine: Engine, job: Job, dtype: str, answers: list[Path], kept: Path, on_line: Callable[[str], None]) -> dict[str, Any]:
-    """The judge's verdict on the answers, whose tokens are kept at a place; a verdict of another shape has not passed."""
+    """The judge's verdict on the answers; their tokens are kept as the file `kept`. A verdict of another shape has not passed."""
     try:
         door.keep(answers[0], kept)
         verdict = checkpoints.judgement(engine, job, dtype, floors_of(dtype), answers, on_line)

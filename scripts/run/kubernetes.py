@@ -33,7 +33,7 @@ from scripts.units import GIB
 #: The stack whose base image has the runner's Python.
 RUNNER_STACK = "current"
 
-#: The claim that the manifest mounts: its folders `archives`, `models` and `results`.
+#: The volume claim whose folders `archives`, `models` and `results` the manifest mounts.
 CLAIM = "llm-repro"
 
 #: Where the containers see these folders, the runner and its Python.
@@ -46,13 +46,13 @@ PYTHON_OF_IMAGE = "/opt/venv/bin/python3"
 #: Each row needs at most these jobs of TIMEOUT_S each: weights, reference, measurement, judge.
 JOBS_OF_A_ROW = 4
 
-#: More rows than a sweep until memory runs out has: 12 doublings reach a batch of 4,096, the halvings after them are fewer.
+#: An upper bound on the rows of a sweep until memory runs out: 12 doublings reach a batch of 4,096, and fewer halvings follow.
 ROWS_OF_A_SWEEP = 24
 
 #: Seconds for the pull of the image and the init container.
 SET_UP_S = 1800
 
-#: Kubernetes counts a deadline in nanoseconds of 64 bits, and one that overflows ends the Job at once; 68 years are below that.
+#: Kubernetes counts a deadline in 64-bit nanoseconds, and an overflow ends the Job at once; these 68 years do not overflow.
 MOST_S = 2**31 - 1
 
 #: Seconds between the signal that ends a pod and its kill, in which the runner ends its job.
@@ -83,7 +83,7 @@ fi
 
 
 class _Readable(yaml.SafeDumper):
-    """YAML without references, and with programs as lines."""
+    """YAML without aliases; a text of several lines is a block of lines."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
@@ -113,12 +113,12 @@ def manifest(planned: Sequence[Planned], asked: Options, loaded: Pins, reference
 
 
 def archive_command(loaded: Pins) -> str:
-    """The command that writes what the init container sets up."""
+    """The command that writes the archives for the init container."""
     return f"make archive ONLY=tools,kit PYTHONS={loaded.stacks[RUNNER_STACK]['python']['version']}"
 
 
 def deadline_s(planned: Sequence[Planned], asked: Options) -> int:
-    """Seconds after which Kubernetes ends the Job: no job of the kit may take longer than TIMEOUT_S, so this many are enough."""
+    """Seconds after which Kubernetes ends the Job. They suffice, because no job of the kit may take longer than TIMEOUT_S."""
     sizes = [plan.sizes_and_sized(case, asked)[0] for case in planned]
     rows = sum(ROWS_OF_A_SWEEP if isinstance(some, Mapping) else len(some) for some in sizes)
     return min(MOST_S, SET_UP_S + rows * asked.repeats * JOBS_OF_A_ROW * asked.timeout_s)
@@ -141,7 +141,7 @@ def _job(image: Image, pod: dict[str, Any], seconds: int) -> dict[str, Any]:
         "org.llm-repro.stack": image.stack,
         build.PINS_LABEL: image.pins_id,
     }
-    # A Job cannot change, so that another pod needs another name.
+    # A Job is immutable, so another pod needs another name.
     digits = hashlib.sha256(json.dumps([pod, seconds], sort_keys=True).encode()).hexdigest()[:8]
     return {
         "apiVersion": "batch/v1",
@@ -195,7 +195,7 @@ def _measuring_container(planned: Sequence[Planned], asked: Options, image: Imag
     return {
         "name": "measure",
         "image": reference,
-        "command": [word.replace("$", "$$") for word in command],  # Kubernetes puts a variable in place of $(NAME)
+        "command": [word.replace("$", "$$") for word in command],  # Kubernetes would replace $(NAME) with a variable
         "workingDir": KIT,
         "env": _environment(commit),
         **({"resources": {"limits": {"nvidia.com/gpu": gpus}}} if gpus else {}),
@@ -230,7 +230,7 @@ def _set_up(loaded: Pins) -> str:
 
 
 def _arguments(article: Article, image: Image, asked: Options) -> list[str]:
-    """The arguments of `bench` in the pod; the results lie below /results as here below reports."""
+    """The arguments of `bench` in the pod; results lie under /results as they do here under reports."""
     runs = results.runs_for(asked.scale, asked.device, asked.engine).relative_to(ROOT / "reports")
     there = dataclasses.replace(asked, article=article.slug, stack=image.stack, engine="host", python_host=PYTHON_OF_IMAGE)
     folders = ["--models", MODELS, "--runs", posixpath.join(RESULTS, runs.as_posix())]

@@ -39,7 +39,7 @@ class Ready:
 
 
 def measure(ready: Ready, folder: Path) -> Record:
-    """Make what the job needs, run it, let its tokens be judged, and store what came in the run's folder."""
+    """Make what the job needs, run it, have its tokens judged, and store the outcome in the run's folder."""
     engine, work = ready.engine, folder / run_folders.WORK
     try:
         work.mkdir()
@@ -76,7 +76,7 @@ def measure(ready: Ready, folder: Path) -> Record:
 
 @contextlib.contextmanager
 def _answer_kept(work: Path, folder: Path) -> Iterator[None]:
-    """Where the engine fails within the block, an answer that the guest had written stays beside job.json, and the error says so."""
+    """If the engine fails within the block, keep an answer that the guest had already written beside job.json; the error says so."""
     try:
         yield
     except KitError as error:
@@ -116,7 +116,7 @@ def _watched(engine: Engine, job: Job, work: Path, display: JobDisplay) -> Ran:
 
 @dataclasses.dataclass(frozen=True)
 class Judged:
-    """The judge's time, why there is no verdict, and the signal that stopped it: what was measured is stored first."""
+    """The judge's seconds, why there is no verdict, and the signal that stopped it, kept because the measurement is stored first."""
 
     seconds: float
     why_not: str = ""
@@ -124,7 +124,7 @@ class Judged:
 
 
 def _judged(engine: Engine, job: Job, result: Result | None, work: Path, display: JobDisplay) -> Judged:
-    """Let the tokens of the timed calls be judged; the verdict stands in the result's check."""
+    """Have the tokens of the timed calls judged; the verdict goes into the result's check."""
     began, why_not, stopped = time.monotonic(), "", None
     try:
         judging.judge(engine, job, result, work, display.line)
@@ -147,7 +147,7 @@ def _seen(engine: Engine, ran: Ran, result: Result | None) -> dict[str, Any]:
 
 
 def _keep_traces(work: Path, folder: Path) -> None:
-    """What a profiler wrote goes beside the result; a guest's trace that the door refuses is named and left out."""
+    """Move a profiler's files beside the result; a guest's trace that the door refuses is named and left out."""
     for name in nsight.KEPT:
         try:
             door.move(work / name, folder / name)

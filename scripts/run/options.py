@@ -10,13 +10,13 @@ from scripts import results
 from scripts.errors import UsageError
 from scripts.paths import ROOT
 
-#: On a CPU GPUS is a number of processes or stages of a tiny model, which share its cores.
+#: On a CPU, GPUS is the number of processes or stages of a tiny model; they share the CPU's cores.
 MOST_ON_A_CPU = 16
 
 #: {field: option of the command line}, where they differ.
 OPTION_NAMES = {"folder": "runs", "memlock": "kit_memlock"}
 
-#: {engine: fields that it does not use}; ENGINE=host or another engine does.
+#: {engine: fields that it does not use, but another engine does}
 UNUSED = {
     "docker": ("python_host",),
     "podman": ("python_host", "wheels", "gpu_mode"),
@@ -125,7 +125,7 @@ def arguments(asked: Options, left_out: Collection[str] = ()) -> list[str]:
 
 
 def typed_with_make(asked: Options, left_out: Collection[str] = ()) -> str:
-    """The same as a person types it after a target of make, each variable behind a blank."""
+    """The same options as a person types them after a target of make, each with a blank before it."""
     return "".join(f" {name.upper()}={shlex.quote(value)}" for name, value in _chosen(asked, left_out))
 
 

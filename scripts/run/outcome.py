@@ -1,4 +1,4 @@
-"""How a run ended, for who runs a command: a line, the place of its log, the exit code."""
+"""How a run ended, for the person who runs the command: a line, the place of its log, the exit code."""
 
 from pathlib import Path
 
@@ -8,12 +8,12 @@ from scripts.results.output import check_of
 
 
 def exit_code(status: str) -> int:
-    """How the status of a row ends the command; a refusal of the machine has its own code in scripts/errors.py."""
+    """The exit code of a command whose row ended with this status; a refusal of the machine has its own code in scripts/errors.py."""
     return int(status != "ok")
 
 
 def line_of(record: results.Record) -> str:
-    """A result, as one line for the terminal: a stored one may be of another kit, which let names and reasons of any characters in."""
+    """A result as one line for the terminal. A stored result may come from another kit, which let any characters into names and reasons."""
     return answers.one_line(_words_of(record))
 
 
@@ -35,6 +35,6 @@ def _words_of(record: results.Record) -> str:
 
 
 def log_line(record: results.Record, runs: Path) -> str:
-    """Where the log of a run that did not end well lies; "" where there is nothing to look for."""
+    """Where the log of a run that did not end well lies; "" for a run that ended well or left no log."""
     log = runs / record.id / "log.txt"
     return f"its log is {log}" if record.status != "ok" and log.exists() else ""

@@ -1,8 +1,8 @@
-"""What a command would run: each row, the runs that are there, the runs to go, and how long they take. Nothing is started.
+"""What a command would run: each row, its stored runs, the runs to go, and their expected time. Nothing is started.
 
-The expected time of a run comes from the time stamps of earlier runs of the same row on the same model of GPU (or on a CPU), or else on as many GPUs of
-other models, which are then named: a plan is also made where no GPU is. A row without such a run takes the time of the nearest batch size of its case,
-which is named too: most of a run is no timed call. For real weights random ones stand in where no run has the real ones: of the same size, they take as long.
+The expected time of a run comes from the time stamps of earlier runs of the same row. The plan takes the first of these that has a run, and names a substitute:
+the same model of GPU (or a CPU); as many GPUs of other models, because a machine without GPUs can plan too; the nearest batch size of the case, because
+timed calls are only a small part of a run; random weights in place of real ones, which take as long because they have the same size.
 """
 
 import dataclasses
@@ -30,11 +30,14 @@ RUNS_OF_ESTIMATE = 5
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A row of a table. `run_s` are the seconds of one run, None without such an earlier run; `elsewhere` are the models of GPUs of these runs, where they
-    are other ones than this machine's, `as_batch` is their batch size, where it is another one than the row's, and `as_random` whether they had random weights
-    in place of the model's own.
+    """A row of a table.
 
-    `open_ended`: an unknown number of larger batches follows, until memory runs out. `elsewhere_done` runs would be there if this machine was of their kind.
+    run_s           seconds of one run, from earlier runs; None without any
+    elsewhere       the GPU models of these earlier runs, where they differ from this machine's
+    as_batch        their batch size, where it differs from the row's
+    as_random       whether they had random weights in place of the model's own
+    open_ended      whether an unknown number of larger batches follows, until memory runs out
+    elsewhere_done  how many runs do not count because they were made on other kinds of machines
     """
 
     planned: Planned
@@ -69,7 +72,7 @@ def _devices(asked: Options) -> list[gpus.Gpu]:
 
 
 def _rows_of_case(planned: Planned, asked: Options, seen: Mapping[str, Any]) -> list[Row]:
-    """The rows in the order in which a run would measure them; in a sweep until memory runs out the first row without a result is the last."""
+    """The rows in the order in which a run would measure them; a sweep until memory runs out ends with its first row without a result."""
     sizes, in_batches_of = plan.sizes_and_sized(planned, asked)
     until_oom = isinstance(sizes, Mapping)
     rows: list[Row] = []
@@ -100,13 +103,13 @@ def _row(planned: Planned, asked: Options, seen: Mapping[str, Any]) -> tuple[Row
 
 
 def _done_elsewhere(planned: Planned, asked: Options, prefix: str) -> int:
-    """How many runs that asked the very same are stored of other kinds of machines."""
+    """How many stored runs asked the very same on other kinds of machines."""
     counting = (run for run in results.ended_like(_on_any_model(prefix), asked.runs) if runner.counts(run, asked))
     return sum(jobs.prefix_of(run) != prefix and jobs.prefix_of(run) == runner.question(planned, asked, run.host)[1] for run in counting)
 
 
 def _as_another(row: Row, asked: Options, seen: Mapping[str, Any]) -> Row:
-    """The row with the time of the nearest batch size, else of random weights in its own or the nearest one; the row as it is where none has a run."""
+    """The row with the time of the nearest batch size, else of random weights in its own or the nearest size; unchanged where none of these has a run."""
     row = _as_nearest_batch(row, asked, seen)
     if row.run_s is not None or asked.weights == "random":
         return row
@@ -117,7 +120,7 @@ def _as_another(row: Row, asked: Options, seen: Mapping[str, Any]) -> Row:
 
 
 def _as_nearest_batch(row: Row, asked: Options, seen: Mapping[str, Any]) -> Row:
-    """The row with the time of the batch size of its case that is nearest to its own, by their ratio; the row as it is where none has a run."""
+    """The row with the time of its case's nearest batch size that has a run, by the ratio of sizes; unchanged where none has a run."""
     planned = row.planned
     sizes, own = planned.article.batch_sizes_of(planned.case, planned.variant), planned.batch_size
     others = [] if own is None or isinstance(sizes, Mapping) else sorted({*sizes} - {own}, key=lambda size: abs(math.log(size / own)))
@@ -129,7 +132,7 @@ def _as_nearest_batch(row: Row, asked: Options, seen: Mapping[str, Any]) -> Row:
 
 
 def _run_s(job: Job, prefix: str, runs: Path) -> tuple[float | None, tuple[str, ...]]:
-    """(the median of some stored runs of this row, under any pins, in the folder of results and in the kit's own; the other GPUs that they ran on)."""
+    """(the median seconds of some stored runs of this row, under any pins, in the folder of results and in the kit's own; the runs' other GPU models)."""
     if here := _timed(job, _on_this_model(prefix), runs):
         return statistics.median(run_s for _, run_s in here), ()
     elsewhere = _timed(job, _on_any_model(prefix), runs) if job.device == "cuda" else []
@@ -140,7 +143,7 @@ def _run_s(job: Job, prefix: str, runs: Path) -> tuple[float | None, tuple[str, 
 
 
 def _on_this_model(prefix: str) -> str:
-    """What the ids of a row begin with under any pins: a prefix ends with the device's model and a hash."""
+    """The beginning of a row's ids under any pins, on the same model of device: its prefix without the hash."""
     return prefix.rpartition(".")[0]
 
 
@@ -157,7 +160,7 @@ def _timed(job: Job, readable: str, runs: Path) -> list[tuple[results.Record, fl
 
 
 def _asks_the_same(earlier: Job, job: Job) -> bool:
-    """Do two jobs of a row make the same calls, as often?"""
+    """Do two jobs of a row make the same calls, equally often?"""
     names = ("form", "runs", "warmup_runs", "timed_runs", "options")
     return all(getattr(earlier, name) == getattr(job, name) for name in names)
 

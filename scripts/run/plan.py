@@ -17,7 +17,7 @@ from scripts.run.runner import Planned
 def able(backends: list[str], stack: str, known: pins.Pins, typed: str, chosen: Callable[[str], Sequence[Case]]) -> list[str]:
     """The backends to run; `typed` is the value of STACK.
 
-    Of several backends those without an image of the stack are left out, with a note where any of their cases is `chosen`; raises UsageError where none has it.
+    Backends without an image of the stack are left out, with a note where any of their cases is `chosen`. Raises UsageError where no backend has one.
     """
     with_image = [backend for backend in backends if stack in known.backends[backend]["stacks"]]
     if not with_image:
@@ -30,7 +30,7 @@ def able(backends: list[str], stack: str, known: pins.Pins, typed: str, chosen: 
 
 
 def variants_of(article: Article, case: Case, typed: str, every: bool) -> list[str]:
-    """As typed; else both for a whole article, the published one for a single bench where the article has a number."""
+    """The typed variant; else all for a whole article; for a single bench the published one where the article has a number, else the controlled one."""
     of_case = article.variants_of(case)
     if typed:
         if typed not in article.variants:
@@ -42,7 +42,7 @@ def variants_of(article: Article, case: Case, typed: str, every: bool) -> list[s
 
 
 def batch_sizes_of(article: Article, case: Case, variant: str, asked: Options) -> Sequence[int] | Mapping[str, Any]:
-    """The case's own, or those typed in their place, or those that CLAIMS compares; a case that is of one batch size by its nature keeps it."""
+    """Those that CLAIMS compares, else the typed ones, else the case's own; a case with only one batch size of its own keeps it whatever BATCH_SIZES says."""
     if of_claims := claimed.sizes(article, case, asked):
         return of_claims
     if asked.batch_sizes and not (isinstance(case.batch_sizes, list) and len(case.batch_sizes) == 1):
@@ -83,7 +83,7 @@ def plan(backends: list[str], asked: Options, every: bool, verb: str = "bench") 
         references.check_module(backend)
     article = articles.find(asked.article or "inference-tools")
     for case in (case for backend in backends for case in article.cases_of(backend)):
-        references.check_form(case, f"case {case.name}")  # one that stands in no article's file was not checked yet
+        references.check_form(case, f"case {case.name}")  # a case that stands in no article's file was not checked yet
     unknown = sorted(set(asked.cases) - {case.name for case in article.cases})
     if unknown:
         raise UsageError(_no_case(unknown[0], backends, article, asked, verb))
@@ -117,7 +117,7 @@ def _with_cases_of(backend: str, cases: tuple[str, ...], asked: Options, verb: s
 
 
 def _no_case(typed: str, backends: Sequence[str], article: Article, asked: Options, verb: str) -> str:
-    """What an article has in place of a typed case, and which command measures the nearest one: one like it of these backends first."""
+    """The error for an unknown case: the article's cases, and the command for the nearest one, which is preferably of these backends."""
     own = sorted(article.cases, key=lambda case: case.backend not in backends)
     meant = nearest(typed, [case.name for case in own])
     (backend,) = {case.backend for case in article.cases if case.name == meant}
@@ -126,20 +126,20 @@ def _no_case(typed: str, backends: Sequence[str], article: Article, asked: Optio
 
 
 def _of_other_backends(backends: Sequence[str], article: Article, asked: Options, verb: str) -> str:
-    """Which of the typed cases a command would leave out because they are of another backend, and what measures all; "" where it takes all or none."""
+    """The error for typed cases that a command would leave out because they are of another backend, with the command to type; "" where it takes all or none."""
     backend_of = {case.name: case.backend for case in article.cases if case.name in asked.cases}
     own = tuple(name for name in asked.cases if backend_of[name] in backends)
     others = [name for name in asked.cases if name not in own]
     if not own or not others:
         return ""
-    # Of a verb that takes one backend, each gets a command of its own; bench takes all of them.
+    # bench can take all backends; a verb that takes one backend needs a command for each.
     every = _with_cases_of("all", asked.cases, asked, verb) if verb == "bench" else _with_cases_of(backend_of[others[0]], (others[0],), asked, verb)
     kept = f"CASES={','.join(own)}"
     return f"CASES names {others[0]!r}, a case of {backend_of[others[0]]}, allowed with {verb}-{backends[0]} are its own, {kept}; try {kept}, or {every}"
 
 
 def _note_without_variant(planned: Sequence[Planned], article: Article, asked: Options) -> None:
-    """Name each typed case that is left out because it lacks VARIANT; nobody typed the others of an article."""
+    """Name each typed case that is left out because it lacks VARIANT; the article's other cases were not typed and need no note."""
     names = {one.case.name for one in planned}
     for case in article.cases:
         allowed = article.variants_of(case)
@@ -188,12 +188,12 @@ def groups(planned: Sequence[Planned]) -> list[list[Planned]]:
     return [group for group in by_weight.values() if group]
 
 
-#: The batch sizes that a case runs in, and a function from one of them to what runs.
+#: The batch sizes that a case runs in, and a function that gives the planned case for one of them.
 Sized = tuple[Sequence[int] | Mapping[str, Any], Callable[[int], Planned]]
 
 
 def sizes_and_sized(planned: Planned, asked: Options) -> Sized:
-    """The batch sizes of a case, and what runs in each. The article's only size is not put into a row's title."""
+    """The batch sizes of a case, and the planned case for each. A row's title leaves out the article's only size."""
     sizes = batch_sizes_of(planned.article, planned.case, planned.variant, asked)
     if sizes == [planned.article.prompt_of(planned.case)["batch_size"]]:
         return sizes, lambda size: planned

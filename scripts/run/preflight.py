@@ -1,4 +1,4 @@
-"""Can this machine do it? Asked before a gigabyte moves; every problem at once, each with the next command."""
+"""Can this machine run a job? The kit asks before any large download, and lists every problem at once, each with the next command."""
 
 import shutil
 from collections.abc import Iterator
@@ -18,16 +18,16 @@ from scripts.units import GIB
 #: GPU memory beyond the weights: CUDA context, workspace, activations, cache of the articles' short prompts.
 OVERHEAD_BYTES = int(2.5 * GIB)
 
-#: Of an installed image, unpacked, with the cache of its build.
+#: Disk space for an unpacked image and the cache of its build.
 IMAGE_BYTES = 14 * GIB
 
-#: Of results, logs and traces.
+#: Disk space for results, logs and traces.
 RESULTS_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The facts that decide: recorded ones in the tests, this machine's in use."""
+    """The facts that decide: this machine's, or recorded ones in the tests."""
 
     gpus: list[Gpu]
     cuda_driver: str
@@ -60,21 +60,21 @@ def driver_runs(cuda_driver: str, cuda: str) -> bool:
 
 
 def gpu_need_bytes(job: Job, parameters: int) -> int:
-    """What one GPU has to hold of a full-size model: its share of the weights, and the rest."""
+    """The memory that one GPU needs for a full-size model: its share of the weights, and OVERHEAD_BYTES."""
     if "memory_limit_bytes" in job.load:
         return int(job.load["memory_limit_bytes"]) + OVERHEAD_BYTES
     return share_bytes(parameters * work.VALUE_BYTES[job.load["dtype"]], job.device_count)
 
 
 def share_bytes(weights_bytes: int, count: int) -> int:
-    """What each of so many GPUs holds of these weights, and the rest."""
+    """The memory that each of `count` GPUs needs: its share of the weights, and OVERHEAD_BYTES."""
     return weights_bytes // count + OVERHEAD_BYTES
 
 
 def loading_bytes(job: Job, image: Image, parameters: int) -> int:
-    """What loading a full-size model takes of host memory: two bytes a parameter, which map the file's pages.
+    """The host memory that loading a full-size model takes: two bytes a parameter, for the mapped pages of its file.
 
-    Each process of a float32 model holds all of it in host memory first, unless its weights go from their file onto the GPU.
+    Each process of a float32 model first holds the whole model in host memory, unless the weights go from their file straight onto the GPU.
     """
     if job.load.get("dtype") != "float32" or not forms.loads(forms.find(job.form)) or _goes_past_host_memory(job, image):
         return parameters * 2
@@ -82,7 +82,7 @@ def loading_bytes(job: Job, image: Image, parameters: int) -> int:
 
 
 def _goes_past_host_memory(job: Job, image: Image) -> bool:
-    """Do the weights of a job's backend go from their file straight onto the GPU? Those of two only with a newer library (bench/models/pretrained.py)."""
+    """Do the weights of a job's backend go from their file straight onto the GPU? Two backends need a newer library for that (bench/models/pretrained.py)."""
     by_library = job.backend in ("transformers", "compiled") and compat.loads_straight(image.pins["transformers"].version)
     return job.device == "cuda" and (job.backend == "layer-parallel" or by_library)
 
@@ -90,14 +90,14 @@ def _goes_past_host_memory(job: Job, image: Image) -> bool:
 def problems(job: Job, image: Image, parameters: int, machine: Machine, new_bytes: int) -> list[str]:
     """Everything that stands in the way, one line each, with what to type; empty when nothing does.
 
-    `new_bytes` is what has yet to come onto the disk: weights, and the image.
+    `new_bytes` is what the disk still has to take: weights, and the image.
     """
     room = _memory_problems(job, parameters, machine, loading_bytes(job, image, parameters)) if job.model["scale"] == "full" else []
     return [*_torch_problems(image, machine), *room, *disk_problems(machine, new_bytes)]
 
 
 def _torch_problems(image: Image, machine: Machine) -> Iterator[str]:
-    """Can the image's torch and the kernels compiled for it drive these GPUs, and their driver its CUDA?"""
+    """GPUs for which the image's torch or its kernels hold no code, and a driver that does not run the image's CUDA."""
     foreign = _foreign(machine, image.arch_list)
     if foreign:
         sm = _sm(foreign)
@@ -144,7 +144,7 @@ def _memory_problems(job: Job, parameters: int, machine: Machine, loaded_bytes: 
 
 
 def disk_problems(machine: Machine, needed_bytes: int) -> Iterator[str]:
-    """Where the disk lacks room for so much beside the models, or for results."""
+    """Disks that lack room: for `needed_bytes` where the models lie, or for results."""
     if machine.models_free_bytes < needed_bytes:
         free = f"{machine.models_free_bytes / GIB:.0f} GiB of disk are free"
         yield f"{free}, about {needed_bytes / GIB:.0f} GiB are needed; type MODELS=/another/disk or `make clean`"

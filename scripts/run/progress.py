@@ -14,7 +14,7 @@ from scripts.machine.bounded_log import BoundedLog
 from scripts.machine.steps import TELL_EVERY_S, Heartbeat, left
 from scripts.run import cost
 
-#: The phases that are shown: a guest may name what it likes, and a terminal obeys some of it.
+#: The phases that are shown. A guest may send any name, and a terminal would obey some characters in it.
 PHASES = ("", *cost.PHASES, *cost.CALLS, *cost.OF_HELPERS)
 
 Word = Annotated[str, msgspec.Meta(max_length=40)]
@@ -68,7 +68,7 @@ class JobDisplay:
         if self.progress.disable:
             self.heartbeat.stop()
         if self.log:
-            with contextlib.suppress(OSError):  # its middle may have to be left out, on a full disk
+            with contextlib.suppress(OSError):  # closing may have to write the log's shorter form, on a full disk
                 self.log.close()
 
     def line(self, text: str) -> None:
@@ -79,7 +79,7 @@ class JobDisplay:
                 self._event(_EVENTS.decode(text[1:]))
 
     def _log(self, text: str) -> None:
-        """A line into the log, as long as it can be written: a log is worth less than the measurement that it tells of."""
+        """Write a line into the log as long as that works: a failing log must not end the measurement."""
         if self.log and not self.log_failed:
             try:
                 self.log.line(text)

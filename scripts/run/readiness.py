@@ -1,6 +1,6 @@
-"""Is this machine ready? Asked by `make doctor` before any case is chosen: GPUs, stacks, engine, memory, disk, a finding each.
+"""Is this machine ready? `make doctor` asks before any case is chosen, with a finding each for GPUs, stacks, engine, memory and disk.
 
-`scripts/run/preflight.py` asks the same of one case, once its image and its weights are known.
+`scripts/run/preflight.py` asks the same for one case, once its image and its weights are known.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from scripts.units import GIB
 #: The programs by which Docker gives GPUs to containers where no CDI spec names them.
 TOOLKIT = ("nvidia-container-runtime-hook", "nvidia-container-runtime")
 
-#: The article of the command that is advised.
+#: The article of the command that `make doctor` proposes.
 FIRST = "inference-tools"
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What was looked at, what is there, and what to do where that stands in the way of a run on GPUs; "" where it does not."""
+    """`about`: what was checked; `found`: what is there; `remedy`: what to do where that prevents a run on GPUs, else ""."""
 
     about: str
     found: str
@@ -45,7 +45,7 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Gpus:
-    """The GPUs of this machine that may be used and are free, alike and with code in some stack; what was found of them all; their stacks."""
+    """The usable GPUs (allowed, free, of one compute capability, with code in some stack), the finding about all GPUs, the stacks of the usable ones."""
 
     usable: Sequence[Gpu]
     finding: Finding
@@ -53,7 +53,7 @@ class Gpus:
 
 
 def look(models: Path, runs: Path, mistakes: Sequence[KitError] = ()) -> tuple[list[Finding], str]:
-    """(all findings, in the order in which a run needs them; the command to type next). `mistakes`: those in files of articles."""
+    """(all findings, in the order in which a run needs them; the command to type next). `mistakes` are errors in articles' files."""
     found = _gpus()
     findings = [found.finding, *([_of_stacks(found.stacks)] if found.usable else []), _engine(found.usable), *_room(models, runs)]
     findings += [Finding("articles", "", str(mistake)) for mistake in mistakes]
@@ -103,7 +103,7 @@ def _remedy(with_code: Sequence[Gpu], usable: Sequence[Gpu]) -> str:
 
 
 def _count(usable: Sequence[Gpu]) -> int:
-    """How many GPUs to ask for: two, as in the article, or as few as hold the model; 0 where all of them do not."""
+    """How many GPUs to ask for: two, as in the article, or as few as hold the model; 0 where all together cannot hold it."""
     weights_bytes = 2 * articles.find(FIRST).model["parameters"]
     smallest_bytes = min(gpu.memory_total_bytes for gpu in usable)
     fitting = [count for count in range(1, len(usable) + 1) if preflight.share_bytes(weights_bytes, count) <= smallest_bytes]

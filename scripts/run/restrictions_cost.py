@@ -1,7 +1,7 @@
 """The instrument `restrictions`: how long do a case's calls take in a container without one of the kit's restrictions?
 
-Each way is the case's own guest in a fresh container: `kit` with all restrictions, the others without one of `restrictions.LOOSENABLE`. The ways take
-turns, in an order that alternates between rounds. A first round warms the files up and is left out.
+Each way runs the case's own guest in a fresh container: `kit` with all restrictions, the others without one of `restrictions.LOOSENABLE`. The ways take
+turns, in an order that alternates between rounds. A first round warms the file cache and is left out.
 """
 
 import collections
@@ -29,7 +29,7 @@ KIT = "kit"
 #: Rounds that count: as many runs of each way as a verdict needs.
 ROUNDS = stats.LEAST_RUNS
 
-#: Of a run that is not ok so many last lines are said, so that the verdict's lines fit beside them.
+#: The number of last lines that are said of a run that is not ok, so that the verdict's lines fit beside them.
 SHOWN_LINES = 8
 
 
@@ -47,16 +47,16 @@ def refusal(job: Job, image: Image, asked: Options) -> str:
 
 
 def must_connect(asked: Options) -> None:
-    """Raise NothingRuns where the engine does not answer, without the advice to take ENGINE=host that other commands get."""
+    """Raise NothingRuns where the engine does not answer. Unlike other commands, this one does not propose ENGINE=host."""
     contained.CLIENTS[asked.engine]().close()
 
 
 def examine(engine: contained.DockerEngine, job: Job, work: Path, say: Callable[[str], None], enter: Callable[[str], None]) -> Outcome:
-    """Run the case in each way by turns, and `say` what was found. `work`/result.json has it from the first round on; the outcome is of all runs together.
+    """Run the case in each way by turns, and `say` the findings. `work`/result.json has them from the first round on; the outcome covers all runs.
 
     `enter` gets the name of each run before it starts.
 
-    A machine may not let an engine loosen a restriction: a way that fails in the round that warms up is left out, with its reason. Raises KitError
+    A machine may forbid an engine to loosen a restriction, so a way that fails in the warm-up round is left out, with its reason. Raises KitError
     where another run is not ok.
     """
     ways: dict[str, list[float]] = {way: [] for way in (KIT, *LOOSENABLE)}
@@ -86,13 +86,15 @@ def examine(engine: contained.DockerEngine, job: Job, work: Path, say: Callable[
 
 
 def _run(engine: contained.DockerEngine, job: Job, work: Path, way: str, say: Callable[[str], None]) -> tuple[Outcome, float]:
-    """How a run in a container of a way ended, and the median of its timed calls of most tokens in ms. Raises KitError where it is not ok; its last lines
-    are said before."""
+    """Run the case once in a way's container; returns the outcome, and the median in ms of the timed calls with the most tokens.
+
+    Raises KitError where the run is not ok, after it has said the run's last lines.
+    """
     work.mkdir()
     lines: collections.deque[str] = collections.deque(maxlen=SHOWN_LINES)
 
     def keep(line: str) -> None:
-        if not line.startswith("@"):  # what the guest reports of its progress
+        if not line.startswith("@"):  # not the guest's reports of its progress
             lines.append(line)
 
     engine.loosened = "" if way == KIT else way
@@ -109,7 +111,7 @@ def _run(engine: contained.DockerEngine, job: Job, work: Path, way: str, say: Ca
 
 
 def _told(way: str, rounds: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-    """Of a way: each round's median call in ms, the mean of these, and how many times as long as in the kit's containers they take."""
+    """A way's median call in ms in each round, the mean of these, and how many times as long as in the kit's containers they take."""
     told = {"way": way, "ms_a_call": statistics.fmean(rounds[way]), "rounds": rounds[way]}
     return told if way == KIT else told | {"times_as_long": dataclasses.asdict(stats.ratio_over_runs(rounds[way], rounds[KIT]))}
 

@@ -1,9 +1,9 @@
 """The answers of a long run, carried from a killed run to the run that continues it (bench/measuring/answers_file.py writes them).
 
-A guest writes in its work folder, which goes with the run; the file is moved beside job.json first, and from there into the
-work folder of the next run of the same job. It always moves: there is one file of a job's answers. A guest wrote it, so it goes
-through the door (scripts/results/door.py); what the door refuses is named and left behind. On a full disk there is no room for
-the door's copy: the file itself goes beside job.json then, and through the door when the next run takes it.
+A guest writes its answers in its work folder, which is removed with the run. The kit first moves the file beside job.json, and from there
+into the work folder of the next run of the same job. The file always moves, so a job has one file of answers. A guest wrote it, so it passes
+the door (scripts/results/door.py); a file that the door refuses is named and left behind. On a full disk there is no room for the door's
+copy: then the file itself is renamed and checked, and passes the door when the next run takes it.
 """
 
 import sys
@@ -25,7 +25,7 @@ def keep(work: Path) -> None:
 
 
 def hand_over(prefix: str, runs: Path, work: Path) -> bool:
-    """Give a run that begins the answers of the latest earlier run of its job that came to no end; False where there are none."""
+    """Give a new run the answers of its job's latest unfinished run; False where there are none."""
     for name in reversed(results.existing(prefix, runs)):
         folder = runs / name
         if (folder / NAME).exists() and not _ended(folder):
@@ -45,7 +45,7 @@ def _move(source: Path, target: Path) -> bool:
 
 
 def _rename(source: Path, target: Path) -> None:
-    """Give a guest's file another name, which needs no room; the door looks at it where the guest does not reach it any more."""
+    """Rename a guest's file, which needs no disk space; the door then checks it where the guest no longer reaches it."""
     try:
         source.replace(target)
         door.check(target)

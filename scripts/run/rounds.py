@@ -17,7 +17,7 @@ from scripts.run.runner import Planned
 
 
 class _Sitting:
-    """Cases run one after another; where one cannot start and others may, that is printed and the next one goes on."""
+    """Runs cases one after another. With `keep_going`, the error of a case that cannot start is printed and the next case runs, unless none can run."""
 
     def __init__(self, asked: Options, keep_going: bool, steps: Steps) -> None:
         self.asked, self.keep_going, self.steps = asked, keep_going, steps
@@ -42,7 +42,7 @@ class _Sitting:
             return None
         if (record.host.get("began") or began) < began:
             self.steps.cost_nothing()
-        if record.id not in {told.id for told in self.records}:  # the newest stands for each run that was measured before
+        if record.id not in {told.id for told in self.records}:  # the newest record is returned for each run that was measured before
             self._tell(record)
         self.records.append(record)
         return record.status
@@ -55,7 +55,7 @@ class _Sitting:
 
 
 def sweep(asked: Options) -> None:
-    """Remove what killed commands left: containers, locks, temporary files, halves of weights, work folders of runs."""
+    """Remove what killed commands left: containers, locks, temporary files, partial weights, work folders of runs."""
     engines.sweep(asked)  # before the folders in which such a container writes
     locks.sweep()
     temporary_folders.sweep()
@@ -67,8 +67,8 @@ def sweep(asked: Options) -> None:
 def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[results.Record]:
     """Run cases in the order of `plan.groups`, each in its batch sizes, as often as asked for; raises KitError where some runs could not start.
 
-    Every second round of a group goes backwards (ABBA), so that a machine that warms up or slows down favours no case and no batch size. Backwards a case
-    begins with the largest batch that did not run out of memory.
+    Every second round of a group goes backwards (ABBA), so that a machine that warms up or slows down favours no case and no batch size. Going backwards, a
+    case begins with the largest batch that did not run out of memory.
     """
     sweep(asked)
     sized = [[plan.sizes_and_sized(case, asked) for case in group] for group in plan.groups(planned)]
@@ -83,7 +83,7 @@ def run_all(planned: list[Planned], asked: Options, keep_going: bool) -> list[re
 
 
 def _run_group(group: Sequence[plan.Sized], sitting: _Sitting) -> None:
-    """All rounds of a group."""
+    """Run all rounds of a group."""
     fitting: list[list[int]] = []
     for repeat in range(1, sitting.asked.repeats + 1):
         runs = [functools.partial(sitting.run, in_batches_of, repeat) for _, in_batches_of in group]

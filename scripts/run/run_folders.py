@@ -1,8 +1,8 @@
 """The folders of runs that are being measured, in a folder of results that several processes and users may share.
 
 runs/<prefix>-<NN>/.lock   held by the run's runner as long as it lives, whoever runs it
-runs/<prefix>-<NN>/work    what the guest may write; gone with its runner, or swept by the next
-runs/<prefix>-<NN>/.partial-…  half of a file that is being written; the same
+runs/<prefix>-<NN>/work    what the guest may write; its runner removes it, or else the next sweep
+runs/<prefix>-<NN>/.partial-…  a file that is being written; removed in the same way
 runs/.claim.lock           held while a new run gets its number, and while a dead one is swept
 """
 
@@ -23,10 +23,10 @@ LOCK, CLAIM, WORK = ".lock", ".claim.lock", "work"
 
 @contextlib.contextmanager
 def claimed(prefix: str, runs: Path, measured: Callable[[], Record | None], anew: bool) -> Iterator[Path | Record]:
-    """The new folder of the next run with this prefix; no other process touches it within the block.
+    """A new folder for the next run with this prefix; no other process touches it within the block.
 
-    Where `measured` finds a run that another process stored meanwhile, that run. Raises KitError where another process is still
-    measuring, unless `anew` asks for a run beside it.
+    Yields a stored run instead where `measured` finds one that another process stored meanwhile. Raises KitError where another process
+    is still measuring, unless `anew` asks for a run beside it.
     """
     with contextlib.ExitStack() as held:
         try:
@@ -49,7 +49,7 @@ def _claim(prefix: str, runs: Path, anew: bool, held: contextlib.ExitStack) -> P
 
 
 def _made(prefix: str, runs: Path) -> Path:
-    """A new folder with the next number that nothing has."""
+    """A new folder with the next free number."""
     number = results.next_number(prefix, runs)
     while True:
         folder = runs / f"{prefix}-{number:02d}"
@@ -72,13 +72,13 @@ def refuse_twice(prefix: str, runs: Path) -> None:
 
 
 def sweep_unfinished(runs: Path) -> Iterator[Path]:
-    """Remove what killed runners left: work folders, locks, halves of files, folders of runs that asked nothing yet. Yields the unfinished runs that stay.
+    """Remove what killed runners left: work folders, locks, partial files, folders of runs that had asked nothing yet. Yields the unfinished runs that stay.
 
-    The report names those as unfinished. All of a living runner stays.
+    The report names these runs as unfinished. The folders of living runners stay as they are.
     """
     for folder in _folders(runs):
         unfinished = False
-        with contextlib.suppress(OSError):  # another user's folder, which is his to sweep
+        with contextlib.suppress(OSError):  # another user's folder, which that user has to sweep
             if _may_be_left(folder):
                 with locks.held(runs / CLAIM):  # a new run has an empty folder for a moment, and then a lock that nobody holds
                     unfinished = _swept(folder)
@@ -87,7 +87,7 @@ def sweep_unfinished(runs: Path) -> Iterator[Path]:
 
 
 def _may_be_left(folder: Path) -> bool:
-    """Has a dead runner left something to sweep? Of a living one the lock is tried here, so that nobody who claims a run waits meanwhile."""
+    """Has a dead runner left something to sweep? The lock is tried here, before CLAIM is held, so that a living runner's folder makes nobody wait."""
     names = {path.name for path in _inside(folder)}
     if names and not any(name in (LOCK, WORK) or name.startswith(PARTIAL) for name in names):
         return False

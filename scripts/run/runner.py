@@ -27,7 +27,7 @@ from scripts.run.options import Options
 class Planned:
     """A case to run in one variant, on a stack that is already decided; `batch_size` None is the article's.
 
-    `profiler` is torch or nsys where one call is to be profiled in place of being measured.
+    `profiler` is torch or nsys where one call is profiled instead of measured.
     """
 
     article: Article
@@ -60,7 +60,7 @@ def most_gpus(cases: Sequence[Planned], options: Options) -> int:
 
 
 def perform(planned: Planned, options: Options, repeat: int = 1) -> Record:
-    """Run a case and store its result. Where as many runs as `repeat` are there already the newest is returned, unless FORCE=1.
+    """Run a case and store its result. Where `repeat` runs are stored already, the newest is returned, unless FORCE=1.
 
     Raises PreflightError or KitError where nothing could be measured: then nothing is stored either.
     """
@@ -69,7 +69,7 @@ def perform(planned: Planned, options: Options, repeat: int = 1) -> Record:
         image = planned.image
         job, prefix = question(planned, options, host_facts.devices(chosen))
         refuse_unwritable(runs)
-        host_facts.stated_commit()  # a wrong one is refused now, not when the weights are made
+        host_facts.stated_commit()  # a wrong KIT_COMMIT is refused now, not when the weights are made
 
         def measured() -> Record | None:
             return None if options.force else results.enough(prefix, repeat, runs, jobs.prefix_of, lambda record: counts(record, options))
@@ -90,9 +90,9 @@ def perform(planned: Planned, options: Options, repeat: int = 1) -> Record:
 
 
 def counts(record: Record, options: Options) -> bool:
-    """Is a stored run one of those that are asked for? A run beside others (JOBS) judges nothing, so it stands for no run of its own.
+    """Does a stored run count as one of those asked for? A run beside others (JOBS) judges nothing, so it does not count as a run alone.
 
-    Nor does one for which another memory than its GPUs' was too small, or others on the machine left too little: a repeat may give another end.
+    Nor does a run count that ran out of the host's memory, or of any memory on a disturbed machine: a repeat may end otherwise.
     """
     if record.host.get("shared_with"):
         return bool(options.shared_with or options.jobs > 1)
@@ -100,13 +100,16 @@ def counts(record: Record, options: Options) -> bool:
 
 
 def question(planned: Planned, options: Options, seen: Mapping[str, Any]) -> tuple[Job, str]:
-    """(the job without its id and the places of its files, the prefix of its runs' ids on a machine of which the host sees this)."""
+    """(the job without its id and the paths of its files, the prefix of its runs' ids); `seen` is what the host sees of the machine."""
     job = _job(planned, options)
     return job, jobs.run_prefix(job, planned.image.pins_id, options.engine, seen)
 
 
 def gpus_of(planned: Planned, options: Options, examined: bool = False) -> contextlib.AbstractContextManager[list[gpus.Gpu]]:
-    """The GPUs that the case runs on, held for a `with` block; none on a CPU. `examined` by an instrument, or profiled: `make demo` does neither."""
+    """The GPUs that the case runs on, held for a `with` block; none on a CPU.
+
+    Where there is no GPU, the error proposes `make demo`, but not for a case that is profiled or `examined` by an instrument: the demo does neither.
+    """
     if options.device == "cpu":
         return contextlib.nullcontext([])
     count = None if options.gpu_ids else device_count(planned, options)
@@ -129,9 +132,9 @@ def _commit(name: str, options: Options) -> str:
     return store.commit_of(article_models.find(name), options.models, options.model_path)
 
 
-@functools.cache  # each row of a plan asks, and a hub that does not answer is waited for
+@functools.cache  # each row of a plan asks, and each question waits for a hub that does not answer
 def _commit_for_plan(name: str, options: Options) -> str:
-    """As `_commit`; "" with a note where the hub does not tell it: a plan starts nothing, so it is also made without a network."""
+    """As `_commit`, but "" with a note where the hub does not tell it: a plan starts nothing, so it works without a network too."""
     try:
         return _commit(name, options)
     except hub.CannotFetch as error:
@@ -160,6 +163,6 @@ def refuse_impossible(planned: Planned, job: Job, engine: Engine, runs: Path) ->
     shown = dataclasses.replace(engine.image, arch_list=("compute_30",), cuda="", options={}) if engine.name == "host" else engine.image
     weights_bytes = checkpoints.still_to_come_bytes(job.model, engine.models, engine.asked.model_path) if parameters else 0
     if weights_bytes is None:
-        weights_bytes = 2 * parameters  # all of them may have to come
+        weights_bytes = 2 * parameters  # all of them may be missing
     image_bytes = preflight.IMAGE_BYTES if engine.name == "docker" and not engine.is_built() else 0
     preflight.check(preflight.problems(job, shown, parameters, machine, weights_bytes + image_bytes))

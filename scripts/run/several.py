@@ -1,4 +1,4 @@
-"""JOBS=n: cases of a command at once, each by a command of the kit of its own, on GPUs (or, on a CPU, cores) that no other of them has.
+"""JOBS=n: run cases of a command at once, each in a command of its own, on GPUs (or, on a CPU, cores) that no other of them has.
 
 Their runs are marked as measured on a shared machine and judge nothing (docs/verdict-rules.md). A job ends with this process, however
 this process ends.
@@ -47,7 +47,7 @@ class Running:
     folder: Path
 
     def receipt(self) -> dict[str, str]:
-        """{run: status} of what the job measured, or found measured; {} where it came to no end."""
+        """{run: status} of the runs that the job measured or found stored; {} where it did not finish."""
         return tasks.receipt_in(self.folder / "receipt.json") or {}
 
     def why(self) -> str:
@@ -90,7 +90,7 @@ def perform(planned: Sequence[Planned], asked: Options, command: Sequence[str] =
     with temporary_folders.made(temporary_folders.OF_JOBS) as folder:
         try:
             while waiting or running:
-                with signals.held_back():  # a job that is started is known
+                with signals.held_back():  # no signal separates a job's start from its entry in `running`
                     running += _started(waiting, free, asked, len(running), command, folder / str(len(waiting)))
                 for job in [job for job in running if job.process.poll() is not None]:
                     running.remove(job)
@@ -117,7 +117,7 @@ def cores_of_one(planned: Sequence[Planned], asked: Options) -> str:
 
 
 def _places(asked: Options, at_once: int) -> list[list[int]]:
-    """What jobs take from: a list for each GPU, or the cores of each job on a CPU. Raises UsageError where there are too few cores."""
+    """The places that jobs take: one for each GPU, with its number, or one for each job on a CPU, with its cores. Raises UsageError for too few cores."""
     if asked.device == "cuda":
         chosen = asked.gpu_ids or [gpu.index for gpu in gpus.given() if asked.allow_busy or not gpus.foreign_use(gpu)]
         return [[number] for number in chosen]
@@ -144,7 +144,7 @@ def _started(waiting: list[Task], free: list[list[int]], asked: Options, running
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C comes here alone, and from here to every job once
+            start_new_session=True,  # Ctrl-C reaches this process alone, which passes it on to every job once
             preexec_fn=functools.partial(_die_with, os.getpid()),
         )
     print(f"{task.title}: starts on {'GPU' if task.gpus else 'cores'} {','.join(map(str, own))}", file=sys.stderr, flush=True)
@@ -152,14 +152,14 @@ def _started(waiting: list[Task], free: list[list[int]], asked: Options, running
 
 
 def _environment() -> dict[str, str]:
-    """The variables of this process without the options of its command: a job gets its own as arguments, and would split itself again."""
+    """The variables of this process without its command's options: a job gets its own as arguments, and with JOBS it would split itself again."""
     return surroundings.current().without(options.variables() | {"KIT_TYPED", "KIT_NAME"})
 
 
 def _die_with(parent: int) -> None:
-    """A killed runner would leave its jobs behind; they get the signal on which they clean up."""
+    """Let the job get SIGTERM, on which it cleans up, when its runner dies: a killed runner would leave its jobs behind."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it was killed before the line above
+    if os.getppid() != parent:  # the runner was killed before the line above
         os._exit(128 + signal.SIGKILL)
 
 

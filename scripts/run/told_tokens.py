@@ -1,4 +1,4 @@
-"""What a measuring job says of its tokens, held against what it was asked: the judge (bench/checking/judge.py) works from what the file says."""
+"""Compare what a measuring job says about its tokens with what it was asked, because the judge (bench/checking/judge.py) trusts the file."""
 
 from pathlib import Path
 from typing import Annotated
@@ -28,10 +28,10 @@ class Told(msgspec.Struct):
 
 
 def contradiction(tokens: Path, job: Job, result: Result) -> str:
-    """How the file contradicts its job or its result, in words; "" where it does not. Raises door.Refused for a file that is not let in.
+    """How the file contradicts its job or its result, in words; "" where it does not. Raises door.Refused for a file that the door refuses.
 
-    A guest that calls greedy tokens sampled, ends answers where the form lets none end, or says that its calls were slower than it timed them
-    would be judged more kindly.
+    The judge would be milder with a guest that calls greedy tokens sampled, ends answers where the form lets none end, or says that its calls
+    were slower than it timed them.
     """
     try:
         told = msgspec.json.decode(door.read(tokens), type=Told)
@@ -53,7 +53,7 @@ def _kind(greedy: bool) -> str:
 
 
 def _of_run(run: Run, timed: dict[int, list[float]]) -> str:
-    """The first rank writes its own times; the result has the slowest rank's."""
+    """The file has the first rank's own times, the result the slowest rank's, so no time in the file may be longer."""
     of_result = timed.get(run.new_tokens, [])
     slower = len(run.timed_ms) != len(of_result) or any(own > slowest for own, slowest in zip(run.timed_ms, of_result, strict=True))
     return f"its calls of {run.new_tokens} new tokens have other times than the result's" if slower else ""

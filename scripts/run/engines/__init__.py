@@ -28,7 +28,7 @@ Engine = Contained | host.HostEngine
 
 
 def sweep(asked: Options) -> None:
-    """Remove the containers that killed runners left, also where nothing is left to measure. Without an engine that answers there are none to see."""
+    """Remove the containers that killed runners left, even where nothing is left to measure. An engine that does not answer is skipped."""
     connect = contained.CLIENTS.get(asked.engine)
     if connect:
         with contextlib.suppress(KitError), docker_errors.answering("a sweep"):
@@ -36,13 +36,13 @@ def sweep(asked: Options) -> None:
 
 
 def refuse_without_image(image: Image, asked: Options) -> None:
-    """Raise UsageError for a container of a stack that lives on the host."""
+    """Raise UsageError where a container is asked for on a stack that has no images."""
     if image.engine == "host" and asked.engine in CONTAINED:
         raise UsageError(f"STACK={image.stack} has no images; try ENGINE=host")
 
 
 def choose(image: Image, gpus: list[Gpu], asked: Options, profiler: str = "") -> Engine:
-    """The engine that was asked for; a stack that lives on the host has no image to run in a container."""
+    """The requested engine. Raises UsageError where it needs an image and the stack has none."""
     refuse_without_image(image, asked)
     wrapper = nsight.wrapper(asked.engine) if profiler == "nsys" else ()
     if asked.engine in CONTAINED:
@@ -91,7 +91,7 @@ def must_answer(engine: Engine, job: Job, work: Path, on_line: Callable[[str], N
 
 
 def _kept_log(path: Path, lines: Sequence[str]) -> Path | None:
-    """The file with the lines of a failed helping job, whose own folder goes; None where it said nothing or the file cannot be written."""
+    """Keep the lines of a failed helping job, whose own folder is removed; returns their file, None where there are none or it cannot be written."""
     if not lines:
         return None
     try:

@@ -63,22 +63,22 @@ class Contained:
         return self._start(job.id, command(module), Folders(work, ROOT / "bench", self.models, self._linked_dirs(job)), on_line)
 
     def owns(self, pid: int) -> bool | None:
-        """Is a process of this machine one of a job of this runner? None where that cannot be told."""
+        """Does a process of this machine belong to a job of this runner? None where that is unknown."""
         return processes.descends_from(pid, os.getpid())
 
     def _linked_dirs(self, job: Job) -> list[Path]:
-        """Where the files of the job's model lie that the models' folder only has links to."""
+        """The folders of those files of the job's model that the models' folder only links to."""
         place = Path(job.model["path"])
         return links.sources(self.models / place.relative_to("/models")) if place.is_relative_to("/models") else []
 
     def differences(self, result: Result | None) -> list[str]:
-        """None: the image was asked for its versions when it was built or restored, and its tag names its pins."""
+        """No differences: the image's versions were checked when it was built or restored, and its tag names its pins."""
         return []
 
 
 class DockerEngine(Contained):
     name = "docker"
-    loosened = ""  # the one of `restrictions.LOOSENABLE` that the next containers are without
+    loosened = ""  # the restriction of `restrictions.LOOSENABLE` that the next containers run without
 
     def __init__(self, image: Image, gpus: list[Gpu], asked: Options) -> None:
         super().__init__(image, gpus, asked)
@@ -151,12 +151,12 @@ class PodmanEngine(DockerEngine):
                 self.cores = ""
                 print("note: Podman keeps no job on its cores here: the controller cpuset is not delegated to this user (docs/clusters.md)", file=sys.stderr)
             permissions.make(self.models)
-            # Podman computes a digest for every image, also where none came from a registry.
+            # Podman computes a digest for every image, even for one that came from no registry.
             self.facts = build.image_facts(self.client, self.image) | {"digest": ""}
 
 
 class FromFile(Contained):
-    """An engine without a daemon, with an image that make restore ENGINE=… made of an archive."""
+    """An engine without a daemon; its image is a file that `make restore ENGINE=…` made from an archive."""
 
     kind: image_files.Kind
     run_in: Callable[..., Outcome]
@@ -165,7 +165,7 @@ class FromFile(Contained):
         return image_files.find(self.kind, self.image) is not None
 
     def prepare(self) -> None:
-        """Raise PreflightError where the file is not there, or where the GPUs' driver does not come into a container."""
+        """Read the image's file. Raises PreflightError where it is missing, or where the engine does not bring the GPUs' driver into a container."""
         self.path, known = image_files.read(self.kind, self.image)
         self.environment = known.environment
         self._try()
@@ -219,7 +219,7 @@ class PyxisEngine(FromFile):
 #: {value of ENGINE: its engine}
 CONTAINED: dict[str, type[Contained]] = {engine.name: engine for engine in (DockerEngine, PodmanEngine, ApptainerEngine, PyxisEngine)}
 
-#: {value of ENGINE: a client of it}, of the engines whose containers outlive a killed runner.
+#: {value of ENGINE: a function that connects to it}, for engines whose containers outlive a killed runner.
 CLIENTS: dict[str, Callable[[], docker.DockerClient]] = {"docker": container.connect, "podman": podman.connect}
 
 

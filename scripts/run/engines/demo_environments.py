@@ -23,7 +23,7 @@ STACK = "demo"
 #: Written last; an environment without it was cut off and is made anew.
 MARKER = ".complete"
 
-#: The way that takes what the lock names as it is: on Linux a torch with CUDA, which fills about so many MB.
+#: The way of installation that takes the lock as it is: on Linux a torch with CUDA, which fills about CUDA_MB on the disk.
 ORDINARY = "ordinary build of torch, on Linux with several GB of CUDA packages"
 CUDA_MB = 5000
 
@@ -60,7 +60,7 @@ def ensure(environment: str, say: Callable[[str], None] = lambda line: print(lin
 
 
 def _python_for(image: Image) -> str:
-    """This interpreter, or another of this machine where the environment's wheels stop below it."""
+    """This interpreter, or another one of this machine where the environment has no wheels for it."""
     allowed = image.options.get("python")
     if not allowed or platform.python_version().rpartition(".")[0] in allowed:
         return sys.executable
@@ -124,7 +124,7 @@ def _uv(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def _environment() -> dict[str, str]:
-    """uv's: the user's indexes as pip has them, without folders of wheels, which are a way of their own."""
+    """The variables of uv: the user's settings of pip, without extra indexes and without folders of wheels, which `_attempts` tries by themselves."""
     kept = surroundings.current().for_installers
     own = {name: value for name, value in uv.settings_of_pip(sys.executable).items() if name not in ("UV_FIND_LINKS", "UV_INDEX", "UV_INDEX_STRATEGY")}
     return kept | own | uv.SETTINGS | uv.trust()

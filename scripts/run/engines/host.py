@@ -52,7 +52,7 @@ class HostEngine:
                 )
             self.python = demo_environments.ensure(self.image.environment)
         else:
-            # Backends need different versions of the same libraries, so {backend} in it leads each to its own interpreter.
+            # Backends need different versions of the same libraries, so {backend} in PYTHON_HOST gives each its own interpreter.
             typed = self.asked.python_host
             self.python = Path((typed or sys.executable).replace("{backend}", self.image.backend))
             if typed:
@@ -78,7 +78,7 @@ class HostEngine:
         return run(Path(command[0]), command[1:], ROOT, [gpu.uuid for gpu in self.gpus], self.asked.timeout_s, on_line, self.cores)
 
     def owns(self, pid: int) -> bool | None:
-        """Is a process of this machine below this one? None where it is not there to be asked."""
+        """Does a process of this machine descend from this one? None where that is unknown."""
         return processes.descends_from(pid, os.getpid())
 
     def differences(self, result: Result | None) -> list[str]:
@@ -99,7 +99,7 @@ def environment(gpu_uuids: list[str]) -> dict[str, str]:
     of_machine = surroundings.current()
     passed = of_machine.only(PASSED) | (of_machine.between_gpus if gpu_uuids else {})
     fixed = restrictions.ENVIRONMENT | {"CUDA_VISIBLE_DEVICES": ",".join(gpu_uuids)}
-    del fixed["PYTHONDONTWRITEBYTECODE"]  # for a read-only root; here every job would compile torch and transformers anew
+    del fixed["PYTHONDONTWRITEBYTECODE"]  # meant for a read-only root; on the host every job would compile torch and transformers anew
     return passed | fixed
 
 

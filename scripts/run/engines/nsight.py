@@ -8,8 +8,8 @@ from scripts.errors import PreflightError, UsageError
 REPORT = "profile.nsys-rep"
 KEPT = ("trace.json.gz", REPORT)
 
-#: The calls of CUDA, of NVTX and of the operating system, without samples of the processor, which nsys takes by default: the names in them would have to
-#: be found in torch's large libraries.
+#: Trace the calls of CUDA, NVTX and the operating system, but take no CPU samples, which nsys takes by default: it would have to look up their names in
+#: torch's large libraries.
 WATCHED = ("--trace=cuda,nvtx,osrt", "--sample=none", "--cpuctxsw=none")
 
 

@@ -15,7 +15,7 @@ PATIENCE_S = 60
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT", "SUSPENDED", "RESIZING")
 RUNNING = ("RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "STOPPED")
 
-#: Of the environment of this process, what a task on a node does not get: tokens, make's own variables, another allocation's GPUs.
+#: The variables of this process that a task on a node does not get: tokens, make's own variables, another allocation's GPUs.
 DROPPED = ("HF_TOKEN", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "KIT_NAME", "KIT_TYPED", "CUDA_VISIBLE_DEVICES")
 
 
@@ -63,7 +63,7 @@ def submit(script: Path, name: str, indices: Sequence[int], gpus: int, resources
     done = _run("sbatch", "--parsable", *options, str(script))
     if done.returncode != 0:
         raise refused(done.stderr, gpus)
-    numbers = [line.partition(";")[0] for line in done.stdout.splitlines()]  # with the name of the cluster behind it
+    numbers = [line.partition(";")[0] for line in done.stdout.splitlines()]  # the name of the cluster may follow the number
     array = next((number for number in reversed(numbers) if number.isdecimal()), "")
     if not array:
         raise KitError(f"sbatch printed no job id, but {' '.join(done.stdout.split())[:200]!r}; see what `squeue --me` says, and type the same again")
@@ -94,7 +94,7 @@ def queue(names: Iterable[str]) -> list[Job]:
     if done.returncode != 0:
         raise KitError(f"squeue does not answer ({' '.join(done.stderr.split())}); see what `sinfo` says")
     rows = (line.strip().split("|", 5) for line in done.stdout.splitlines())
-    tasks = [row for row in rows if len(row) == 6 and row[2].isdecimal()]  # a site's own squeue may greet
+    tasks = [row for row in rows if len(row) == 6 and row[2].isdecimal()]  # a site's own squeue may print other lines, such as a greeting
     return [Job(name, array, int(index), state, node, reason) for name, array, index, state, node, reason in tasks]
 
 
@@ -114,6 +114,6 @@ def _run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def environment() -> dict[str, str]:
-    """The variables that the commands of SLURM get, and the tasks with them: no tokens, no options of this command, no other job's."""
+    """The variables for SLURM's commands and for the tasks: without tokens, without this command's options, without those of another job."""
     kept = surroundings.current().without({*options.variables(), *DROPPED})
     return {name: text for name, text in kept.items() if name == "SLURM_CONF" or not name.startswith("SLURM_")}

@@ -1,6 +1,6 @@
 """Submit the tasks of a command that are still to go, and wait for all of them.
 
-The same command again goes on: it submits what has neither ended well nor waits in the queue, and waits for the rest.
+The same command, typed again, continues: it submits the tasks that have neither ended well nor wait or run, and waits for the rest.
 """
 
 import collections
@@ -43,7 +43,7 @@ def perform(planned: Sequence[Planned], asked: Options, look_every_s: float = LO
     """Run the cases of a command as tasks of SLURM; returns the exit code of the command. Raises KitError where tasks left no result."""
     array, watched = tasks_of(planned, asked), []
     try:
-        with submissions.one_at_a_time(asked.runs), signals.held_back():  # a job that is submitted is known
+        with submissions.one_at_a_time(asked.runs), signals.held_back():  # no signal separates a submission from its entry in `watched`
             watched = submit(array, asked)
         ended = wait(watched, look_every_s)
     except (KeyboardInterrupt, SystemExit):
@@ -58,7 +58,7 @@ def perform(planned: Sequence[Planned], asked: Options, look_every_s: float = LO
 
 
 def submit(array: Sequence[Task], asked: Options) -> list[Watched]:
-    """The tasks with the jobs that run them or ran them; those that nothing has run or will run are submitted."""
+    """The tasks with the jobs that run them or ran them; tasks without such a job are submitted."""
     resources, runs = site.resources(asked), asked.runs
     earlier = [] if asked.force else submissions.load_all(runs)
     jobs = client.queue(submission.name for submission in earlier)
@@ -79,7 +79,7 @@ def submit(array: Sequence[Task], asked: Options) -> list[Watched]:
             _submit(submission, resources, before)
         except KitError:
             with contextlib.suppress(KitError):
-                client.cancel(client.queue([submission.name]))  # an earlier array of the same command
+                client.cancel(client.queue([submission.name]))  # an earlier array of the same submission
             removal.remove(submission.folder)
             raise
         new += states.tasks_of(submission, runs)
@@ -146,7 +146,7 @@ def _tell(watched: Sequence[Watched], now: Sequence[State], printed: dict[int, S
 
 
 def _leave(watched: Sequence[Watched]) -> None:
-    """A command that is interrupted asks whether its jobs go too; without a terminal it says how."""
+    """Ask, when the command is interrupted, whether to cancel its jobs too; without a terminal, say how to."""
     names = list(dict.fromkeys(task.submission.name for task in watched))
     with contextlib.suppress(KitError, EOFError, KeyboardInterrupt):
         queued = client.queue(names)

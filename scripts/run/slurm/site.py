@@ -40,7 +40,7 @@ class Site(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 def resources(asked: Options, file: Path = FILE) -> Site:
-    """What was typed, over what the site file says. Raises UsageError for a wrong time, KitError for a wrong site file."""
+    """The typed options, which take precedence over the site file. Raises UsageError for a wrong time, KitError for a wrong site file."""
     table = toml_tables.read(file) if file.exists() else {}
     toml_tables.check(table, Site, file.name)
     typed = {name: getattr(asked, name) for name in OF_SLURM if getattr(asked, name)}

@@ -90,7 +90,7 @@ def place(runs: Path) -> Path:
 def one_at_a_time(runs: Path) -> Iterator[None]:
     """Within the block no other command submits to this folder of results: two that ask the same would both find nothing submitted.
 
-    All who may write results may submit. Raises KitError where the folder of submissions cannot be written.
+    Every user who may write results may submit. Raises KitError where the folder of submissions cannot be written.
     """
     folder = place(runs)
     with contextlib.ExitStack() as held:
@@ -118,7 +118,7 @@ def prepare(asked: Sequence[Task], site: Site, runs: Path) -> Submission:
 
 
 def same_request(task: Task, site: Site, submission: Submission) -> Iterator[int]:
-    """The numbers of the submission's tasks that ask the very same of the same resources."""
+    """The numbers of the submission's tasks that equal `task`, where it asked SLURM for the same resources."""
     if submission.site == msgspec.structs.asdict(site):
         yield from (number for number, earlier in enumerate(submission.tasks) if earlier == task)
 
@@ -126,7 +126,7 @@ def same_request(task: Task, site: Site, submission: Submission) -> Iterator[int
 def load_all(runs: Path) -> list[Submission]:
     """Every submission beside a folder of results, the oldest first; one that cannot be read is named and left out."""
     described = [path for path in place(runs).glob(f"{PREFIX}*/tasks.json") if path.is_file()]
-    in_order = sorted(described, key=lambda path: path.stat().st_mtime_ns)  # of this file, which is written once: the folder's changes with each receipt
+    in_order = sorted(described, key=lambda path: path.stat().st_mtime_ns)  # by this file, which is written once; the folder's time changes with each receipt
     return list(_readable(path.parent for path in in_order))
 
 

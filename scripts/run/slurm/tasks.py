@@ -1,4 +1,4 @@
-"""From the cases of a command to tasks: a command of the kit each, for the GPUs of one node.
+"""Turn the cases of a command into tasks. A task is a command of the kit for the GPUs of one node.
 
 Cases that a claim compares are one task, with all their repeats in alternating order, so that one node measures them. Each repeat of any
 other case is a task of its own; a repeat begins after the one before it.
@@ -17,11 +17,11 @@ from scripts.run.options import OF_SLURM, Options
 from scripts.run.runner import Planned
 from scripts.units import counted
 
-#: What a task does not take over from the command as it was typed.
+#: The options that a task does not take over from the typed command.
 OWN = ("article", "cases", "variant", "stack", "repeats", "plan", "folder", "models", "receipt", "profiler", "scheduler", "jobs", *OF_SLURM)
 
 
-#: So much of a log is read for its last error: a program in a task may print without an end.
+#: The last error is searched for in this many bytes at the end of a log: a program in a task may print without end.
 END_OF_A_LOG_BYTES = 1 << 20
 
 
@@ -72,7 +72,7 @@ def split(planned: Sequence[Planned], asked: Options) -> Iterator[Task]:
         alone = [case for case in cases if not any(case.case.name in names for names in together)]
         for case in alone:
             for repeat in range(1, asked.repeats + 1):
-                yield _task([case], asked, repeat, 1 if asked.force else repeat)  # stored runs count, but with FORCE=1
+                yield _task([case], asked, repeat, 1 if asked.force else repeat)  # stored runs count, except with FORCE=1
 
 
 def of_case(case: Planned, asked: Options) -> Task:
@@ -81,7 +81,7 @@ def of_case(case: Planned, asked: Options) -> Task:
 
 
 def compared(article: Article, names: Sequence[str]) -> list[set[str]]:
-    """Those of the cases `names` that relations of claims compare, as sets without a common case."""
+    """Sets of those cases among `names` that relations of claims compare with each other; no case is in two sets."""
     sets: list[set[str]] = []
     for claim in article.claims:
         for relation in claim["relations"]:
@@ -106,7 +106,7 @@ def _task(cases: Sequence[Planned], asked: Options, repeat: int, repeats: int) -
 
 
 def _row(planned: Planned, asked: Options) -> str:
-    """A row's prefix without its machine, which no login node knows; without the job where its weights cannot be asked for now."""
+    """A row's prefix without its machine, which a login node does not know; only the row's title where its weights cannot be looked up now."""
     with contextlib.suppress(KitError):
         return runner.question(planned, asked, {})[1]
     return planned.title
