@@ -42,7 +42,7 @@ def run(job, folder="."):
 
 
 def described():
-    """The environment of a Result; without the devices where CUDA does not start, which must cost neither the reason of a failure nor a good result."""
+    """The environment of a Result, without the devices where CUDA does not start: that error must replace neither a failure's reason nor a good result."""
     try:
         return environment.describe()
     except Exception:
@@ -61,8 +61,8 @@ def place_in_library(error):
 
 
 def end(job, exit_code):
-    """End the process once its result is written. What is registered for its end is done; torch's objects are not taken apart one by one,
-    which takes a second and frees nothing that the end of a process does not. A profiler around the process may wait for an ordinary end.
+    """End the process once its result is written. Exit handlers run, but the interpreter does not destroy torch's objects one by one: that takes
+    a second, and the end of the process frees them anyway. A profiler around the process may wait for an ordinary exit, so its jobs get one.
     """
     if job.kind != "profile":
         with contextlib.suppress(Exception):  # its traceback is printed; the result stands
@@ -76,7 +76,7 @@ def refused(job, backend, form):
     status = "unsupported"
     try:
         reason = forms.refusal(job.form, job.backend) or backends.mistake_in(backend, job.load) or backend.unsupported(job) or forms.unsupported(form, job)
-    except Exception as error:  # a library that is not there, for example
+    except Exception as error:  # a missing library, for example
         traceback.print_exc()
         status, reason = "failed", reasons.reason(error)
     return Result(id=job.id, status=status, reason=reason, environment=described()) if reason else None
@@ -106,7 +106,7 @@ def main(job, job_path, result_path):
 
 
 def as_json(result):
-    """The result as JSON; failed, and without what JSON has no word for, where it holds such a thing: the rest tells what happened."""
+    """The result as JSON. A result with values that JSON cannot hold is written as failed, without these values: the rest shows what happened."""
     try:
         return to_json(result)
     except (TypeError, ValueError) as error:
@@ -114,7 +114,7 @@ def as_json(result):
 
 
 def failed_without_unknown(result, error):
-    """The result as failed by `error` of its writing, without the figures and fields that JSON has no word for; the reason names them."""
+    """The result as failed, because writing it raised `error`, without the figures and fields that JSON cannot hold; the reason names them."""
     figures = {name: figure for name, figure in result.figures.items() if is_json(figure)}
     fields = {name: value for name, value in vars(result).items() if name != "figures" and is_json(value)}
     lost = ["figures " + ", ".join(name for name in result.figures if name not in figures)] if len(figures) < len(result.figures) else []

@@ -1,6 +1,6 @@
 """What each kind of job does: measure, profile, make a reference, judge, write weights, convert.
 
-An action fills the Result as far as it comes; an error leaves it at once (bench/__main__.py).
+An action fills the Result step by step. bench/__main__.py catches its errors and keeps what was filled before.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ class Phases:
         return self.stamp(name, action)
 
     def stamp(self, name, action):
-        """`run` of a phase too short to be told while it lasts."""
+        """As `run`, for a phase that is too short to be reported."""
         since = Stamp()
         try:
             return action()
@@ -41,7 +41,7 @@ class Phases:
 
 
 def memory_of_ranks(by_rank):
-    """Merge the memory records of all ranks: all devices, the sum of the peak resident sets, and of how many processes it is where a rank tells."""
+    """Merge the memory records of all ranks: all devices, the sum of the peak resident sets and, where a rank counts them, the processes in the sum."""
     merged = {
         "devices": [device for record in by_rank for device in record["devices"]],
         "peak_rss_bytes": sum(record["peak_rss_bytes"] for record in by_rank),
@@ -53,7 +53,7 @@ def memory_of_ranks(by_rank):
 
 @contextlib.contextmanager
 def no_garbage_collection():
-    """For imports, which make a million objects that stay: what is left is looked through once, in place of again and again."""
+    """For imports, which make a million objects that stay: the collector looks through them once at the end, not again and again."""
     gc.disable()
     try:
         yield
@@ -137,8 +137,8 @@ def measure_loaded(job, result, phases, form, folder):
 
 
 def launch_device(job, loaded):
-    """Where the host starts a small operator, to tell how fast it is: the engine's device, or this process's GPU where an engine takes lists of
-    ids. "" where the engine works in other processes: this process must not take memory of their GPUs."""
+    """The device of the small operators that show the host's speed (clock.launch_us): the engine's device, or this process's GPU where the engine
+    takes lists of ids. "" where the engine works in other processes: this process must not take memory of their GPUs."""
     import torch
 
     if job.device == "cuda" and loaded.device == "cpu":
@@ -152,7 +152,7 @@ def tells_tokens(form):
 
 
 def measure_limits(job, result, phases):
-    """How fast the GPU itself is, and in rows of one GPU that make more than one token the matrix products of a step alone."""
+    """Measure how fast the GPU itself is and, in rows that make more than one token on one GPU, the matrix products of a step alone."""
     shape = job.model.get("shape")
     config = weights.config_of(shape, job.model["scale"]) if shape in weights.SHAPES else None
     decodes = any(run["new_tokens"] > 1 for run in job.runs)

@@ -30,7 +30,7 @@ _EARLIER_FORM_NAMES = {
 }
 _FORM_NAMES = {earlier: form for form, earlier in _EARLIER_FORM_NAMES.items()}
 
-#: {backend: keys of `load` that it did not read before schema 2}; the keys of "" no backend read.
+#: {backend: keys of `load` in documents of schema 1 that it did not read}; under "" the keys that no backend read.
 _NEVER_READ = {"": ("dtype_origin", "load_in_8bit"), "transformers": ("device_map",)}
 
 #: {form: the `device_map` that its first jobs named}. Fingerprints of jobs on one device take it, whatever map the job names.
@@ -43,11 +43,11 @@ STATUSES = ("ok", "oom", "timeout", "unsupported", "failed")
 #: write random weights, convert weights in pickles, or profile one call.
 KINDS = ("measure", "reference", "judge", "weights", "convert", "profile")
 
-#: Those that call no model.
+#: The kinds that call no model.
 WITHOUT_RUNS = ("weights", "convert")
 
 
-#: How the name of a file begins that is not whole yet.
+#: The prefix of the name of a file that is not whole yet.
 PARTIAL = ".partial-"
 
 T = typing.TypeVar("T")
@@ -104,7 +104,7 @@ class Job:
 
     @property
     def model_without_path(self) -> "typing.Dict[str, typing.Any]":
-        """What decides the weights: the path is another one on each machine."""
+        """The fields that decide the weights: the path differs between machines."""
         return {key: value for key, value in self.model.items() if key != "path"}
 
     @property
@@ -114,7 +114,7 @@ class Job:
 
     @property
     def answers(self) -> int:
-        """The sequences of a step of the last run: its arguments of `generate`, which a stored job may write as anything, may ask for several a prompt."""
+        """The sequences of a step in the last run. Its arguments may ask for several per prompt; a stored job may hold any value there."""
         asked = (self.runs[-1].get("arguments") or {}).get("num_return_sequences")
         return self.batch_size * (asked if isinstance(asked, int) and asked > 0 else 1)
 
@@ -134,7 +134,7 @@ class Job:
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
 
     def deciding_load(self) -> "typing.Dict[str, typing.Any]":
-        """`load` as fingerprints take it: on one device each `device_map` of these forms puts the whole model there."""
+        """`load` as fingerprints take it. On one device every `device_map` puts the whole model there, so the forms of _FIRST_DEVICE_MAPS keep the first."""
         if self.device_count > 1 or "device_map" not in self.load:
             return self.load
         return dict(self.load, device_map=_FIRST_DEVICE_MAPS.get(self.form, self.load["device_map"]))
@@ -148,9 +148,9 @@ class Result:
     prompt_tokens   of one sequence, as the model saw it
     measurements    a list of {new_tokens, cold_ms, warmup_ms: [...], timed_ms: [...], timed_at: [began, ended]}; over several ranks each
                     sample is the slowest rank's. `cold_ms` is the first call of the model after loading, or null: only small
-                    operators ran before it (launch_us). `timed_at` is the window of the timed calls in seconds since the epoch; results of before it have none
-    memory          {devices: [{device, peak_allocated_bytes, peak_reserved_bytes}], peak_rss_bytes}, and `processes`, the number of processes
-                    that peak_rss_bytes is summed over, of an engine in processes of its own; such results of before tell the first one's alone
+                    operators ran before it (launch_us). `timed_at` is the window of the timed calls in seconds since the epoch; older results have none
+    memory          {devices: [{device, peak_allocated_bytes, peak_reserved_bytes}], peak_rss_bytes} and, for an engine in processes of its own,
+                    `processes`: how many processes peak_rss_bytes sums up; older results of such engines have the first process's alone
     check           {logits_relative_error, tolerance, greedy_common_prefix_tokens, greedy_tokens, passed, reason}, and, where the
                     tokens of the timed calls were judged, `judged`: what bench/checking/judge.py says of them
     launch_us       {before, after}: time in which the host starts one small operator, before the first call and after the last

@@ -40,5 +40,5 @@ def check_names(module: types.ModuleType, name: str, allowed: "tuple[str, ...] |
 
 
 def file_of(module: types.ModuleType) -> str:
-    """The module's file, from the kit's folder."""
+    """The path of the module's file, relative to the kit's folder."""
     return module.__name__.replace(".", "/") + ".py"

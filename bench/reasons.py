@@ -1,4 +1,4 @@
-"""An error of a library or of a backend in a line, which a result keeps as the reason of a failure, and whether it tells that memory ran out."""
+"""One line for an error of a library or a backend, which a result keeps as the reason of its failure, and whether the error reports that memory ran out."""
 
 
 def first_line(error):

@@ -83,7 +83,7 @@ class Engine(types.SimpleNamespace):
     def memory(self, job):
         """{devices: [{device, peak_allocated_bytes, peak_reserved_bytes}], peak_rss_bytes} since the start.
 
-        An engine in processes of its own adds up their `peak_rss_bytes` with this process's, and tells with `processes` of how many.
+        An engine in processes of its own adds their `peak_rss_bytes` to this process's, and gives the number of processes as `processes`.
         `devices` is empty where this process touched no GPU, because the engine works in others: the host samples each GPU anyway. Memory
         that an engine allocates before any call stands in `used` as `preallocated_bytes`.
         """
@@ -115,8 +115,8 @@ class Loaded(Engine):
     def last_logits(self, input_ids, attention_mask=None):
         """As in Engine; without a mask the model gets the mask of `generate` (int64 ones).
 
-        Without one, transformers up to 4.26 gives BLOOM's layers a float32 mask, which DeepSpeed 0.7.7's kernel reads as float16: wrong
-        logits, in a call that `generate` never makes.
+        Without this mask, transformers up to 4.26 gives BLOOM's layers a float32 mask, which DeepSpeed 0.7.7's kernel reads as float16: the
+        logits would be wrong, in a call that `generate` never makes.
         """
         import torch
 

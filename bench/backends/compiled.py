@@ -8,8 +8,8 @@ options of `load`:
     cache_tokens   the most tokens of a prompt and its answer together; by default those of the job's prompt and longest run, so a form that
                    renders or pads prompts of its own needs it
     loop           "kit" or "transformers": whose loop calls the step
-    products       of the kit's loop: a name of PRODUCTS, who makes the matrix products of a step. It chooses mode, inductor, split_biases, sums
-                   and waits, each of which may be given beside it
+    products       of the kit's loop: a name of PRODUCTS, which says who makes the matrix products of a step. The name chooses mode, inductor,
+                   split_biases, sums and waits; a case may also give each of these itself
     mode           of torch.compile. With "reduce-overhead" and "max-autotune" torch records the CUDA graphs itself; with "default" and
                    "max-autotune-no-cudagraphs" the kit records the step once (the loop of transformers then has no CUDA graph)
     compiler       of torch.compile: "inductor" writes the kernels
@@ -52,7 +52,7 @@ CUBLAS, VECTORS = {"coordinate_descent_tuning": False}, {"coordinate_descent_tun
 #: On Hopper and newer a kernel may begin before the one ahead of it has ended (programmatic dependent launch).
 OVERLAPPED = {"triton.enable_pdl": True}
 
-#: Kernels that do not need each other become one.
+#: Kernels that do not depend on each other become one kernel.
 COMBINED = {"combo_kernels": True}
 
 #: What a name of `products` stands for, {name: (mode, inductor, split_biases, sums, waits)}; split_biases and sums only with one row, with which
@@ -60,12 +60,12 @@ COMBINED = {"combo_kernels": True}
 #: other settings get another name.
 #:
 #: ordered   cuBLAS makes the matrix products, Inductor's kernels the small products of attention
-#: cublas    as ordered, but kernels overlap. No case takes it since equal calls gave different logits
+#: cublas    as ordered, but kernels overlap. No case uses it any more, because equal calls gave different logits
 #:           (reports/instruments/compiled-step-equal-calls.json)
-#: vectors   Inductor makes products with one row as well, as matrix-vector kernels fused with what stands around them
+#: vectors   Inductor makes products with one row as well, as matrix-vector kernels fused with the operations around them
 #: tuned     Inductor takes for each product the fastest of cuBLAS and Triton's templates, by trial
-#: waiting-combined  as ordered, but kernels overlap, each waits for the one ahead of it before it reads or writes (waiting_kernels), and kernels
-#:           that do not need each other are one kernel. Chosen by a rule (reports/instruments/compiled-step-waiting.json)
+#: waiting-combined  as ordered, but kernels overlap, each waits for the kernel ahead before it reads or writes (waiting_kernels), and kernels
+#:           that do not depend on each other are one kernel. Chosen by a rule (reports/instruments/compiled-step-waiting.json)
 PRODUCTS = {
     "ordered": ("default", CUBLAS, False, True, False),
     "cublas": ("default", dict(CUBLAS, **OVERLAPPED), False, True, False),
@@ -170,7 +170,7 @@ def of_model(job, model, ids):
     with waiting_kernels() if loop == KIT and settings["waits"] else contextlib.nullcontext():
         compiled = _compile(job, loaded, ids, record)
     loaded.used = dict(compiled, dtype=pretrained.dtype_of(model), cache="static", cache_tokens=cache_tokens, loop=loop, compiler=compiler, **prepared)
-    if attention == grouped_attention.NAME:  # results with one of transformers' tell none, as they did before the kit had its own
+    if attention == grouped_attention.NAME:  # results with an attention of transformers name none, as before the kit had its own
         loaded.used["attention"] = attention
     return loaded
 
@@ -212,11 +212,11 @@ def settings_of(load, rows, attention, compiler=COMPILER):
 
 @contextlib.contextmanager
 def waiting_kernels():
-    """While it lasts, Inductor writes kernels that wait for the kernel ahead before they read or write a buffer (torch 2.11 and 2.13).
+    """Within the block, Inductor writes kernels that wait for the kernel ahead before they read or write a buffer (torch 2.11 and 2.13).
 
-    It only matters to kernels that overlap (OVERLAPPED). By itself Inductor lets such a kernel first read and write what it does not take for a
-    buffer of the kernel ahead. A kernel that follows none of Inductor's always waits, so every kernel is written as one of these. What still
-    overlaps is a kernel's start. Seeds of random numbers are read without waiting; a greedy step has none.
+    This matters only for kernels that overlap (OVERLAPPED). By default such a kernel waits only before it accesses what Inductor takes for a
+    buffer of the kernel ahead. A kernel that follows no kernel of Inductor always waits, so here Inductor writes every kernel as if none were
+    ahead: only the starts of kernels still overlap. Seeds of random numbers are read without waiting; a greedy step has none.
     """
     from torch._inductor.codegen.triton import TritonKernel
     from torch._inductor.virtualized import V

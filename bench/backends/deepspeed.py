@@ -12,7 +12,7 @@ from bench.models import pretrained
 RANKS = True
 ARGUMENTS = ("replace_method", "replace_with_kernel_inject", "torch_records")
 
-#: torch keeps a record of every collective for the case that one hangs, which costs the host time at each. With these it keeps none.
+#: torch keeps a record of every collective in case one hangs, which costs the host time at each. With these variables it keeps none.
 NO_RECORDS = {
     "TORCH_NCCL_TRACE_BUFFER_SIZE": "0",
     "TORCH_FR_BUFFER_SIZE": "0",

@@ -31,7 +31,7 @@ def load(job):
     if job.device == "cuda":
         arguments["device_map"] = job.load.get("device_map", "auto")
         if "max_memory" in job.load:
-            arguments["max_memory"] = {0: job.load["max_memory"]}  # of no other GPU: the whole model on the first
+            arguments["max_memory"] = {0: job.load["max_memory"]}  # no other GPU is named, so the whole model goes to the first
     else:
         arguments["device_map"] = {"": "cpu"}
     model = pretrained.load_model(job, dtype_name="float16" if job.device == "cuda" else "float32", **arguments)

@@ -1,10 +1,10 @@
 """vLLM: an engine with its own scheduler, paged key-value cache and compiled model.
 
 On one GPU the engine works in this process, so torch's peaks are its own; on several it starts a process for each GPU (`processes` of
-`load` makes one process on one GPU too). Such an engine may begin with the first rows of a batch while the others are on their way, and
-equal calls may work on unlike batches: it pauses until it has all rows, which is a part of the timed call. The engine gets and gives token
-ids, so no tokeniser takes part. The cache of prefixes is off: a timed call repeats its prompt. The cache of keys and values gets what the
-job needs, allocated ahead; the result tells its bytes.
+`load` makes one process on one GPU too). An engine in other processes could begin with the first rows of a batch before the others arrive,
+and equal calls could work on different batches. So the engine pauses until it has all rows; the pause is a part of the timed call. The
+engine gets and gives token ids, so no tokeniser takes part. Prefix caching is off, because timed calls repeat their prompt. The key-value
+cache has the size that the job needs and is allocated ahead; the result has its bytes.
 
 options of `load`: cache_tokens (the most tokens of a prompt and its answer together; by default those of the job's prompt and longest run,
 so a form that renders or pads prompts of its own needs it), enforce_eager (true: no compilation and no CUDA graphs), attention (a name of
@@ -29,13 +29,13 @@ ARGUMENTS = ("cache_tokens", "enforce_eager", "attention", "processes")
 #: Arguments of `generate` that the engine follows, with transformers' meaning.
 FOLLOWED = ("do_sample", "num_beams", "max_new_tokens", "max_length", "min_length", "min_new_tokens", "eos_token_id", "pad_token_id", "streamer")
 
-#: The engine's share of a GPU is not asked for: the size of its cache is given, and this share only has to be free when it starts.
+#: The kit gives the engine the size of its cache, not a share of the GPU: this share only has to be free when the engine starts.
 LEAST_FREE_SHARE = 0.1
 
 #: Room in the cache beside the job's own tokens: blocks are whole, and the engine keeps some for itself.
 SPARE_TOKENS_A_ROW, SPARE_BYTES = 64, 64 << 20
 
-#: A step reads at least so many prompt tokens at once; more where the batch needs more, so that a batch's prompts are read in one step.
+#: The limit of prompt tokens in a step; higher where a batch has more, so that one step reads all its prompts.
 LEAST_STEP_TOKENS = 2048
 
 
@@ -195,7 +195,7 @@ class Vllm(Engine):
         import torch
         import vllm
 
-        # One object in place of one for each token of the vocabulary.
+        # flat_logprobs gives one object, not one for each token of the vocabulary.
         asked = vllm.SamplingParams(temperature=0.0, max_tokens=1, logprobs=-1, flat_logprobs=True, detokenize=False, ignore_eos=True)
         outputs = self.llm.generate(_as_prompts(_rows(input_ids, attention_mask)), asked, use_tqdm=False)
         logits = torch.full((len(outputs), self.vocabulary), float("nan"))
@@ -208,7 +208,7 @@ class Vllm(Engine):
         return self.ends
 
     def memory(self, job):
-        """As in Engine; the weights on their way to the GPUs lie in the processes of the engine, where it has any."""
+        """As in Engine; where the engine has processes of its own, they hold the weights on their way to the GPUs."""
         told = process_memory(job)
         if self.own_process:
             told["peak_rss_bytes"], told["processes"] = environment.peak_rss_of_all()
@@ -247,13 +247,13 @@ class Vllm(Engine):
         with self._begun_together(rows):
             self.llm.enqueue(_as_prompts(rows), asked, use_tqdm=False)
         outputs = self.llm.wait_for_completion(use_tqdm=False)
-        if len(outputs) != len(rows):  # rows of a call before, which failed
+        if len(outputs) != len(rows):  # some are rows of an earlier call, which failed
             raise RuntimeError("vLLM answered {} rows, the call has {}".format(len(outputs), len(rows)))
         return [list(output.outputs[0].token_ids) for output in outputs]
 
     @contextlib.contextmanager
     def _begun_together(self, rows):
-        """An engine in its own process works on no row that is added here before all of them are."""
+        """Within the block, an engine in its own process works on no row before all rows are added."""
         paused = self.own_process and len(rows) > 1
         if paused:
             self.llm.sleep(level=0, mode="keep")

@@ -8,15 +8,15 @@ an honest bfloat16 model differs from the reference at the first near-tie, after
              the row's dtype
     logits   |x - reference| / |reference| of the prompt's last position and of a late step; the reference reads the row's own tokens
     calls    all timed calls of a run, and the call whose logits were kept, make the same tokens, as many as the job requires
-    fresh    prompts that no call had before get equally good answers, one of them in at most FRESH times the time of a timed call, or of
+    fresh    prompts that no call had before get equally good answers; one of these calls takes at most FRESH times as long as a timed call, or as
              the fastest of the calls with the timed prompts just before it
-    ends     the tokens that may end an answer, or were forbidden because they would, are those of the model's own settings
+    ends     the tokens that end answers, or are forbidden because they would, are the end tokens of the model's own settings
 
-Each row of a batch is read after its own prompt, without the padding. A bound of the first two is the larger of the dtype's floor
-(bench/tolerances.toml) and FACTORS times plain transformers' own value.
-A reading costs a forward pass or two, but loading the float32 model is expensive. So readings are kept in a file by the digest of the tokens,
-regrets always, logits only where a row's own are compared with them (a megabyte a position):
-rows whose tokens were read before are judged without a model, and without importing torch, which takes seconds.
+The reference reads each row of a batch after its own prompt, without padding. The bound of a regret or a logits error is the larger of the
+dtype's floor (bench/tolerances.toml) and FACTORS times plain transformers' own value.
+A reading costs a forward pass or two, but loading the float32 model is expensive. So a file keeps the readings by the digest of the tokens:
+all regrets, but logits only where a row's own are compared with them (a megabyte a position).
+Rows whose tokens were read before are judged without a model, and without importing torch, which takes seconds.
 
 options of the job: dtype (of the plain model for comparison), floors {regret_p90, regret_max, logits_error}.
 """
@@ -32,7 +32,8 @@ from bench.measuring import timed_tokens
 #: A row's value may be so many times that of plain transformers.
 FACTORS = {"regret_p90": 3, "regret_max": 3, "logits_error": 2}
 
-#: At most so many different answers of a call are read, chosen by the digests of their tokens; all are counted, and the verdict names the others.
+#: At most so many different answers of the timed calls, and of each fresh call, are read, chosen by the digests of their tokens. The verdict gives
+#: the number of the others; the number of tokens is checked in all.
 READ_ANSWERS = 128
 
 
@@ -72,7 +73,7 @@ class Readings:
         return self.get(_key(answers, prompt, tokens) + ".regrets", lambda: self.read(answers, prompt, tokens)[0])
 
     def logits(self, answers, prompt, tokens):
-        """[2, vocabulary] of the first and the late step, a numpy array; a shorter answer has its last for the late step."""
+        """The logits [2, vocabulary] of the first and the late step, a numpy array; a shorter answer has its last step in place of the late one."""
         return self.get(_key(answers, prompt, tokens) + ".logits", lambda: self.read(answers, prompt, tokens)[1])
 
     def ends(self):

@@ -17,7 +17,7 @@ class Reader:
     def read(self, prompt, tokens):
         """The model's logits [new tokens, vocabulary] in float32, one row for each of `tokens` [new tokens].
 
-        prompt: token ids [1, prompt tokens] on the model's first device. One forward pass reads all tokens, and one before it a prompt that is new.
+        prompt: token ids [1, prompt tokens] on the model's first device. One forward pass reads all tokens; a new prompt takes one more before it.
         """
         import torch
 
@@ -33,7 +33,7 @@ class Reader:
         return torch.cat([self.last.to(logits.device), logits])
 
     def _read_prompt(self, prompt):
-        """Of a long prompt the cache and the logits take gigabytes each: the last prompt's cache goes before, and the last token's logits alone stay."""
+        """Read a prompt. A long prompt's cache and logits take gigabytes each: the earlier prompt's cache goes first, and only the last logits stay."""
         import torch
 
         self.prompt = self.cache = None
@@ -44,7 +44,7 @@ class Reader:
 def regrets(logits, tokens, end_tokens=()):
     """The regret of each token [new tokens], a float32 tensor, from the reference's logits [new tokens, vocabulary].
 
-    `end_tokens` cannot have the largest logit: a run with a fixed number of tokens forbids them.
+    `end_tokens` do not count for the largest logit: a run with a fixed number of tokens forbids them.
     """
     import torch
 

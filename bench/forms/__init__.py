@@ -21,8 +21,8 @@ A form is a module with
     OPTIONS                     {name: names of its keys, () for a plain value}: the `options` of an article that the form reads (optional)
     mistake_in(options)         what is wrong with the values of a case's options, or "" (optional); the host asks before anything is built
     timed_call(job, loaded, run)
-                                a function of nothing that makes one call as the clock times it, with all that the form does beside
-                                `generate`; what it returns is the form's own. On a GPU further calls fill the windows of slow counters
+                                a function without arguments that makes one call as the clock times it, with all that the form does beside
+                                `generate`; each form returns something of its own. On a GPU such calls fill the windows of slow counters
                                 (bench/measuring/longer.py; optional)
     PIPELINE                    True where the arguments of the runs go to transformers' text-generation pipeline, which has some beside those
                                 of `generate` (optional)
@@ -77,7 +77,7 @@ def makes_further_calls(module: types.ModuleType) -> bool:
 
 
 def needs(module: types.ModuleType) -> "tuple[str, ...]":
-    """The abilities that a form needs of its engine; the output check needs the logits of every one that is loaded."""
+    """The abilities that a form needs of its engine; the output check needs the logits of every loaded engine."""
     if not loads(module):
         return ()
     named = tuple(getattr(module, "NEEDS", backends.ABILITIES))

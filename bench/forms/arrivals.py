@@ -5,14 +5,14 @@ exponential (a Poisson process). They are drawn from random.Random("<seed>:arriv
 the same times for every backend, machine and Python. Items arrive in the order of their numbers. The clock starts after the warm-up.
 
 A latency is the time from an item's arrival until the last token of its answer is on the host; in a static batch, until the batch has ended.
-A resumed run has no latencies: its requests came to two processes, with a pause that no request would see. Its first item arrives at once.
+A resumed run has no latencies: two processes got its requests, so no request saw the whole load. The first item after the pause arrives at once.
 """
 
 import collections
 import random
 import time
 
-#: A job waits for its arrivals: less than one in 1000 s is a mistake. Of more than a million a second the clock tells no gap.
+#: A job waits for its arrivals, so a rate below one in 1000 s is a mistake. Above a million a second the clock cannot tell the gaps.
 LEAST_PER_S, MOST_PER_S = 0.001, 1_000_000
 
 
@@ -42,7 +42,7 @@ def times_s(job):
 
 
 class Arrivals:
-    """What arrives: {number: what is given once it has come} in the order of arrival, and {number: its time in s after `start`}."""
+    """Items that arrive over time: `given` is {number: what `due` gives} in the order of arrival, `arrive_s` {number: its arrival in s after `start`}."""
 
     def __init__(self, given, arrive_s):
         self.coming, self.arrive_s, self.latency_ms = collections.deque(given.items()), arrive_s, {}
@@ -79,7 +79,7 @@ class Arrivals:
 
 
 def of(job, given, resumed):
-    """The Arrivals of {number: what is given once it has come}; None where all is there from the start."""
+    """The Arrivals of `given`, {number: what `due` gives}; None where all items are there from the start."""
     if per_s(job) is None:
         return None
     times = times_s(job)

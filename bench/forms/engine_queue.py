@@ -25,7 +25,7 @@ def run(job, loaded, say):
     tokenizer, outputs, waiting = opened(job, loaded)
     ends, prompts = arguments_of(job, tokenizer)["eos_token_id"], prompts_of(job, tokenizer, waiting)
     if waiting:
-        # To compile and to choose kernels before the clock starts. The prompts are reversed, so that no cache knows the beginning of an item's.
+        # A warm-up, to compile and choose kernels before the clock starts. Its prompts are reversed, so that no cache holds the beginning of an item's.
         first = waiting[: job.prompt["batch_size"]]
         for _ in loaded.finished([(item.number, prompts[item.number][::-1], WARM_UP_TOKENS) for item in first], ends):
             pass

@@ -1,4 +1,4 @@
-"""A fixed piece of work of no model, timed by the kit's own clock: how steady this machine is, and what the clock itself takes.
+"""A fixed piece of work without a model, timed by the kit's own clock: it shows how steady this machine is, and what the clock itself takes.
 
 Options: `kernel`, "product" (PRODUCTS matrix products of a fixed size, in a row) or "none" (nothing: what remains is the clock).
 """

@@ -118,7 +118,7 @@ def _known(function, **arguments):
 
 
 def _workspace_of(config, dtype):
-    """DeepSpeed's function that takes the memory which its operators share."""
+    """DeepSpeed's function that allocates the memory which its operators share."""
     import torch
 
     try:
@@ -132,7 +132,7 @@ def _workspace_of(config, dtype):
 
 
 def _layernorm_qkv_bias_of(config, weights):
-    """DeepSpeed's region of this name. As in the functions below, what a version takes is looked up once: a call is timed."""
+    """DeepSpeed's region of this name. As in the functions below, the arguments of a version are looked up once, outside the timed call."""
     from deepspeed.ops.transformer.inference.op_binding import QKVGemmOp
 
     operator = QKVGemmOp(config)
@@ -153,7 +153,7 @@ def _attention_of(config, past_qkv, heads):
     more = {is_prompt: _known(operator.forward, num_kv=-1, is_prompt=is_prompt, token_idx=None, position_ids=None) for is_prompt in (False, True)}
 
     def attend(qkv, layer):
-        # The operator multiplies queries and keys each by the fourth root's inverse of the head size.
+        # The operator multiplies both queries and keys by the inverse fourth root of the head size.
         return operator(
             query_key_value=qkv,
             attn_mask=torch.empty(1),
@@ -219,7 +219,7 @@ def deepspeed_calls(weights, inputs, heads):
     hidden, dtype = inputs.residual.shape[-1], inputs.residual.dtype
     of_dtype = _known(DeepSpeedInferenceConfig, dtype=dtype, fp16=dtype == torch.float16)
     config = DeepSpeedInferenceConfig(hidden_size=hidden, heads=heads, num_hidden_layers=LAYERS, layer_norm_eps=EPSILON, **of_dtype)
-    # Up to 0.9.2 the first operator loads the kernels, whose function takes the memory.
+    # These come first: up to 0.9.2 the first operator loads the kernels, and their function allocates the workspace.
     qkv, ff = _layernorm_qkv_bias_of(config, weights), _layernorm_ff_gelu_of(config, weights)
     _workspace_of(config, dtype)(hidden, heads, past_tokens, batch_size, LAYERS, 1, False, 0, 1024, 1)
     attention = _attention_of(config, inputs.past_qkv, heads)

@@ -17,10 +17,10 @@ def _line(answers, tokenizer, width_of):
 
 
 def as_asked(finished, waiting, ends):
-    """The answers of `finished` as they come, whose items are in `waiting`; `ends` are the tokens that end an answer before its length.
+    """The answers of `finished` as they come, checked against the items in `waiting`; `ends` are the tokens that end an answer before its length.
 
     Raises RuntimeError for an answer that is longer than its item asked for, empty, or shorter without an end token: its time would be that of
-    another amount of work. Items that were not asked for are left to `keep`.
+    another amount of work. `keep` refuses items that were not asked for.
     """
     most_of = {item.number: item.new_tokens for item in waiting}
     for number, tokens in finished:
@@ -35,9 +35,9 @@ def as_asked(finished, waiting, ends):
 def keep(finished, outputs, tokenizer, width_of, progress, coming=None):
     """Write the answers of `finished`, pairs (number of the item, new tokens) in the order of finishing; `width_of` has each item's prompt tokens.
 
-    The time of a line begins with the line before it, that of the first with this call, or with the start of `coming`, the Arrivals of
-    items that come over time: their latencies are written too. Raises RuntimeError where an item of `width_of` does not
-    come, or comes twice, or another item comes: the file would count what nobody asked for.
+    The time of a line begins at the line before it. The first line's time begins with this call, or with the start of `coming`: the Arrivals of
+    items that come over time, whose latencies are written too. Raises RuntimeError where an item of `width_of` is missing or comes twice, or
+    another item comes: the file would count what nobody asked for.
     """
     written, answers, missing = coming.began_s if coming else time.perf_counter(), [], set(width_of)
     for count, answer in enumerate(finished, start=1):

@@ -5,7 +5,7 @@ offloaded cache (`cache_implementation="offloaded"`: each layer's cache is copie
 with the largest batch that fits with both. `memory_limit_bytes` makes a large GPU behave like a smaller one: torch may not reserve more.
 
 options: context_tokens, most_sequences (the end of the search), memory_limit_bytes (optional), new_tokens (of a timed call), copies_wait
-(optional, a remedy beside the library's own cache: each copy waits for the model's work before it, see bench/models/offloaded_cache.py).
+(optional; in the offloaded cache each copy then waits for the model's work before it, see bench/models/offloaded_cache.py).
 
 figures: {"kv_offload": {context_tokens, memory_limit_bytes, caches: [{cache, most_sequences, searched_to_the_end, batch_size,
 first_ms: [...], all_ms: [...], new_tokens, identical}]}}: `first_ms` are calls of one new token, `all_ms` of `new_tokens`; `identical`
@@ -47,7 +47,7 @@ def largest(fits, most):
 
 @contextlib.contextmanager
 def _limited(limit, device):
-    """Torch may reserve at most `limit` bytes of the GPU in the block, or all of it without a limit; what comes after the block has all of it."""
+    """Within the block torch may reserve at most `limit` bytes of the GPU; without a limit, and after the block, all of it."""
     import torch
 
     if not limit:

@@ -85,7 +85,7 @@ class Stage:
 def cut(model, devices):
     """The model as one Stage for each device. Its layers move there; the parameters stay shared with `model`.
 
-    The output matrix counts with the last stage, where it is copied to: BLOOM ties it to the embedding on the first.
+    The last stage gets a copy of the output matrix, which counts in its size: BLOOM ties this matrix to the embedding on the first stage.
     """
     layers = list(pretrained.layers_of(model))
     sizes = [_bytes_of(layer) for layer in layers]
@@ -119,8 +119,8 @@ def _name_in(body, names):
 
 
 class Generation:
-    """One generation of `count` micro-batches: the queue of each stage, that of the finished ones (None, or the exception of a stage), and what the
-    stages tell."""
+    """One generation of `count` micro-batches: a queue for each stage, a queue with None for each finished micro-batch (or a stage's exception), and
+    the times and tokens of the stages."""
 
     def __init__(self, stages, count, new_tokens):
         self.stages, self.new_tokens = stages, new_tokens
@@ -204,7 +204,7 @@ def generate(stages, batches, new_tokens, in_flight):
 def last_logits(stages, input_ids):
     """The logits of the last position [rows, vocabulary] as the stages compute them, in a generation of one token like those of the timed calls.
 
-    A stage that computes or hands on something else than its layers give shows here, which the whole model would hide.
+    These logits show a stage that computes or hands on anything but its layers' output; those of the whole model would hide it.
     """
     seen = []
     hook = stages[-1].head.register_forward_hook(lambda module, inputs, output: seen.append(output[:, -1]))

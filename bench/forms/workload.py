@@ -3,7 +3,7 @@
 Options: bench/models/texts.py, and `items`, the number of texts; `order`, "naive" (as drawn) or "sorted" (by length, so that texts of
 similar length share a batch); `arrivals_per_s` (bench/forms/arrivals.py, optional): a batch then holds what has arrived when it begins, at
 most the batch size and at least one. Each answer ends after the length drawn for it, or with a terminator; a batch ends with its last
-answer. A timed call is one batch, tokenising and decoding included; with arrivals also the wait for them, since the batch before ended.
+answer. A timed call is one batch, with tokenising and decoding; with arrivals it begins when the batch before ends, and includes the wait.
 Batches of earlier, killed runs of this job count too.
 Figures: see `summary`, and with arrivals `figures` of bench/forms/arrivals.py.
 """
@@ -70,7 +70,7 @@ def result(job, outputs):
 class Progress:
     """Reports how many items are done, and the seconds left at the rate of this process.
 
-    The first batch of items that arrive over time holds one or a few, so the rate counts from its end on, and its own report has no seconds left.
+    The first batch of items that arrive over time holds one or a few, so the rate counts from its end on, and its own report gives no time left.
     """
 
     def __init__(self, say, job, waiting):
@@ -133,7 +133,7 @@ def arguments_of(job, tokenizer):
 
 
 def in_order(job, tokenizer, items):
-    """The items in the order of the batches; raises ValueError for an order that there is not, or that arrivals do not have."""
+    """The items in the order of the batches; raises ValueError for an unknown order, or one that does not fit arrivals."""
     mistake = mistake_in(job.options)
     if mistake:
         raise ValueError(mistake)
@@ -178,7 +178,7 @@ def run(job, loaded, say):
         return measure.elapsed_ms(functools.partial(answer, job, loaded, tokenizer, batch, arguments), synchronize)
 
     with torch.no_grad():
-        if waiting:  # to compile, choose kernels and allocate before the clock starts; later batches may be longer, in "sorted" they are
+        if waiting:  # to compile, choose kernels and allocate before the clock starts; later batches may be longer, and are so with "sorted"
             answer(job, loaded, tokenizer, waiting[:size], arguments)
         coming = arrivals.of(job, {item.number: item for item in waiting}, outputs.resumed)
         if coming:

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 
-#: Of which earlier versions lack some.
+#: torch's attention kernels; earlier versions lack some.
 KERNELS = ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
 
 
@@ -27,10 +27,10 @@ def only(*names):
 
 @contextlib.contextmanager
 def heard():
-    """Within the block the set fills with "KERNEL", or "KERNEL with a mask", of each attention that the model leaves to torch to compute.
+    """Within the block the set collects "KERNEL", or "KERNEL with a mask", for each attention that the model calls torch for.
 
-    The kernel is the one that torch names for these inputs, asked just before; "unknown" where this torch cannot be asked. A model that computes its
-    attention by itself, as all do before torch 2.0, leaves the set empty.
+    The kernel is the one that torch names for these inputs just before the call; "unknown" where this torch cannot be asked. A model that computes
+    its attention itself, as all do before torch 2.0, leaves the set empty.
     """
     import torch
 

@@ -1,12 +1,12 @@
-"""How fast the key-value cache moved between GPUs, if moving it is what several GPUs take longer than one for (accelerate without `skip_keys`).
+"""How fast the key-value cache moved between GPUs, if these moves are why several GPUs take longer than one (accelerate without `skip_keys`).
 
     python -m bench.instruments.cache_moves ONE MANY [OUT]      ONE and MANY are the result.json of a row on one GPU and on several
 
 Where accelerate spreads a model, its hooks bring the whole cache to the GPU of the inputs after each token, and each layer's part back to the layer
 (AlignDevicesHook(io_same_device=True) of accelerate/hooks.py; `dispatch_model` of later versions has `skip_keys` against it). The GPUs' own work stays
-the same, so what their kernels take longer together, as NVML counts them, is set against the bytes that the layers on other GPUs have to move, there
-and back. Rows of one batch size then come to one rate, whatever their dtype and number of GPUs; small batches to a lower one, because a part of each move
-does not depend on its bytes. A cache that passes through a third GPU, between that of the inputs and that of the layer, moves more often than counted.
+the same. So the program divides the bytes that the layers on other GPUs have to move, there and back, by the additional time of all GPUs' kernels, as
+NVML counts it. Rows of one batch size then give one rate, whatever their dtype and number of GPUs; small batches give a lower rate, because a part of
+each move does not depend on its bytes. A cache that passes through a third GPU, between those of the inputs and the layer, moves more often than counted.
 
 It writes {job, one_job, kernel_ms of a call (one, many), moved_bytes of a call, moved_bytes_per_s (null where nothing moves, or takes no longer)} to OUT.
 """
@@ -32,7 +32,7 @@ def kernel_ms(result):
 
 
 def prompt_tokens(result):
-    """Of one sequence with its padding; results that do not tell it have random weights, whose tokenizer makes a token of each word and mark."""
+    """The prompt tokens of one sequence with its padding. Results without this figure have random weights, with one token for each word and mark."""
     padded = result["guest"].get("figures", {}).get("padded_prompt_tokens")
     if padded:
         return padded // result["guest"]["batch_size"]
@@ -46,7 +46,7 @@ def moved_bytes(result):
     held = guest["used"]["parameters_per_device"]
     embedded = min(held, key=lambda device: int(device.rpartition(":")[2]))  # accelerate fills the GPUs in their order, and the embedding comes first
     layers = {device: count - model.output.outputs * model.output.inputs * (device == embedded) for device, count in held.items()}
-    # Results of before the inputs went to the first GPU do not name their place: they lay with the embedding.
+    # Older results do not name the device of the inputs: the inputs lay with the embedding.
     elsewhere = 1 - layers.get(guest["used"].get("inputs_device", embedded), 0) / sum(layers.values())
     contexts = [prompt_tokens(result) + made for made in range(1, job["runs"][-1]["new_tokens"])]
     return 2 * elsewhere * sum(work.cache_bytes(model, job["load"]["dtype"], guest["batch_size"], context) for context in contexts)

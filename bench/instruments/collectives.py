@@ -5,13 +5,13 @@ The program loads the job's model on its GPUs, one rank each, and decodes with t
     library     as DeepSpeed does it
     direct      DeepSpeed's all-reduce is replaced by torch's own, without DeepSpeed's wrapper around it
     left-out    no all-reduce at all: the numbers are wrong, the time is that of everything else
-    unrecorded  as the library, in ranks in which torch keeps no records of collectives (bench/backends/deepspeed.py); a second start, left out where
-                torch is too old to keep any
+    unrecorded  as the library, in ranks in which torch keeps no records of collectives (bench/backends/deepspeed.py): the program starts such ranks
+                after the others, unless torch is too old to keep any records
 
-The ways of one start take turns (rounds.py). Of each way it writes the median over the rounds, and every round: the time of a further token,
-the all-reduces of a token, the host's time for one (the call returns before the GPUs have computed it). From torch's profiler comes how long a
-kernel ran on each rank's GPU in a call of a few tokens, with its prompt: also one that waits there for another rank. The slowest rank counts, and
-each rank's own times stand beside its GPU: without all-reduces no rank waits for another, so their times may differ.
+The ways of one start take turns (rounds.py). For each way the program writes, for every round and as the median over the rounds, the time of a
+further token, the all-reduces of a token, and the host's time for an all-reduce (the call returns before the GPUs have computed it). torch's profiler
+adds how long kernels ran on each rank's GPU in a call of a few tokens, with its prompt; kernels that wait for another rank count too. The slowest
+rank counts. Each rank's own times stand beside its GPU: without all-reduces no rank waits for another, so these times may differ.
 """
 
 import contextlib
@@ -70,7 +70,7 @@ def replacement(way, original, direct):
 
 @contextlib.contextmanager
 def replaced(modules, way, direct):
-    """Within the block the all-reduces of `modules` are those of a way; gives one count for all of them."""
+    """Within the block the all-reduces of `modules` are those of a way; gives a Counted for each different all-reduce."""
     found = [(module, name, getattr(module, name)) for module in modules for name in NAMES if hasattr(module, name)]
     counts = {original: Counted(replacement(way, original, direct)) for _, _, original in found}
     with contextlib.ExitStack() as changed:
@@ -101,7 +101,7 @@ def decoded(generate, synchronize, counts, meet):
 
 
 def slowest(by_rank):
-    """The ranks' answers of one way as one: of each round the largest number of each kind, the medians over the rounds, and each rank's GPU and times."""
+    """The ranks' answers for one way, merged: the largest number of each kind in each round, the medians over the rounds, each rank's GPU and times."""
     slowest_of = [{name: _known(max, (one[name] for one in of_round)) for name in of_round[0]} for of_round in zip(*(one["rounds"] for one in by_rank))]
     medians = {name: _known(statistics.median, (one[name] for one in slowest_of)) for name in slowest_of[0]}
     return dict(medians, rounds=slowest_of, gpus=[dict(one["gpu"], ms_a_further_token=_each_ms(one["rounds"])) for one in by_rank])
@@ -112,7 +112,7 @@ def _each_ms(of_rank):
 
 
 def _known(summary, numbers):
-    """The summary of the numbers that are known; None where none is: without an all-reduce none has a time."""
+    """The summary of the known numbers; None where none is known: without all-reduces there is no time of one."""
     known = [number for number in numbers if number is not None]
     return summary(known) if known else None
 
@@ -186,7 +186,7 @@ def main(job, out_path):
     parts = []
     for records in (True, False) if keeps_records else (True,):
         write_whole(out_path + ".job", to_json(dataclasses.replace(job, load=dict(job.load, torch_records=records))))
-        # A start removes the file that its ranks will write, and what an earlier start found stays even where this one never ends.
+        # A start removes the file that its ranks will write. `out_path` keeps what the earlier start found, even if this one never ends.
         code = ranks.start(job.device_count, out_path + ".job", out_path + ".part", "bench.instruments.collectives")
         if code:
             break

@@ -2,9 +2,9 @@
 
     python -m bench.instruments.compiled_step bloom-7b1 --out steps.json
 
-One GPU, one model in memory. First the matrix products of a step alone (bench/measuring/roof.py), which a step can hardly beat; then each
-variant: what a case may write under `load` of bench/backends/compiled.py. The file is rewritten after each variant; a variant that fails
-is a line with its reason. Every variant compiles everything anew, which takes most of the time: `--layers 8` keeps the first 8 layers.
+On one GPU, with one model in memory, the program times the matrix products of a step alone (bench/measuring/roof.py), which a step can hardly
+beat, and then each variant: what a case may write under `load` of bench/backends/compiled.py. It rewrites the file after each variant; a variant
+that fails is a line with its reason. Every variant compiles everything anew, which takes most of the time: `--layers 8` keeps the first 8 layers.
 The weights are those of the kit's checkpoint to the bit, but are never written to a disk.
 """
 
@@ -39,7 +39,7 @@ def kit(products, *settings, sums=False, **more):
     return dict(loop=compiled.KIT, products=products, inductor=inductor, sums=sums, **more)
 
 
-#: {name: load}, what is most worth knowing first. Tokens are compared with those of the first variant that runs.
+#: {name: load}, the most interesting variants first. Tokens are compared with those of the first variant that runs.
 VARIANTS = {
     # What transformers does by itself.
     "generate": {"loop": "transformers"},
@@ -82,8 +82,8 @@ VARIANTS = {
     "eager": kit("cublas", compiler="eager"),
 }
 
-#: The rule by which `choice` takes other settings, written before the timings that it judges: they must be at least so many times as fast as
-#: the first ones, and settings that change what Inductor writes (`waits`) also as the best ones that do not.
+#: The rule of `choice`, written before the timings that it judges: other settings must be at least so many times as fast as the first ones.
+#: Settings that change what Inductor writes (`waits`) must also be so many times as fast as the best ones without `waits`.
 LEAST_GAIN = 1.015
 
 GREEDY = {"do_sample": False, "num_beams": 1}
@@ -133,9 +133,9 @@ def timed(generate, new_tokens, calls, synchronize):
 
 
 def repeated(loaded, generate, new_tokens, calls):
-    """{answers, last_logits}: how many different ones equal calls made; None for the logits of transformers' loop.
+    """{answers, last_logits}: how many different answers and last logits equal calls made; None for the logits of transformers' loop.
 
-    More than one tells of kernels that add in no fixed order, or of a race.
+    More than one means kernels that add in no fixed order, or a race.
     """
     answers, logits = set(), set()
     for _ in range(calls):
@@ -157,8 +157,8 @@ def found_in(trace, device):
 def steps_of(prompt, whole, steps=STEPS):
     """Where the time of a step goes, by two lists of found_in: a call of one token, and one of `steps` tokens more.
 
-    Both calls begin alike, so what the longer one did beyond the number of kernels of the shorter one are its steps. A profiler lengthens
-    the gaps; the untraced time of a step less its device time shows them better.
+    Both calls begin alike, so the kernels of the longer call beyond the number of kernels of the shorter one are those of the steps. A profiler
+    lengthens the gaps; the untraced time of a step less its device time shows them better.
     """
     kernels = whole[len(prompt) :]
     if not kernels:
@@ -184,7 +184,7 @@ def profiled(generate, device):
 
 
 def restore(model, generation_config, attention):
-    """Undo what a variant did to the model and to torch, also one that failed."""
+    """Undo what a variant, even a failed one, did to the model and to torch."""
     import torch
     from torch._dynamo.utils import counters
 
@@ -228,9 +228,9 @@ def variant_line(name, options, model, ids, table):
 
 
 def choice(lines):
-    """The name of the variant to take, by LEAST_GAIN; None where the first does not count.
+    """The name of the variant to take, by LEAST_GAIN; None where the first variant does not count.
 
-    A variant counts whose equal calls made one answer and one set of last logits, and the tokens of the first variant.
+    A variant counts where its equal calls made one answer and one set of last logits, and its tokens are those of the first variant.
     """
 
     def counts(line):

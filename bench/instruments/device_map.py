@@ -3,9 +3,9 @@
     PYTHON -m bench.instruments.device_map JOB [OUT]      in the image of `int8` on the stack hopper-2023-05 (seconds)
 
 JOB is the job.json of a run of `layer-parallel` or `int8` on several GPUs. accelerate gives each GPU but the last a share (get_balanced_memory of
-accelerate/utils/modeling.py): the model's bytes over the number of GPUs that may hold some of it, and beside it 1.25 times a block of layers. A matrix
-that embedding and output share counts twice in it, because from_pretrained ties them later. A part that is larger than what is left of a share goes to the
-next GPU, and the first one keeps room for the largest part to come; the last GPU has no bound but its memory. With `balanced_low_0` the first GPU has no share.
+accelerate/utils/modeling.py): the model's bytes divided by the number of GPUs that may hold a part of it, plus 1.25 times a block of layers. A matrix
+that embedding and output share counts twice, because from_pretrained ties the two later. A part that is larger than the rest of a share goes to the next
+GPU. The first GPU keeps room for the largest part to come; only its memory limits the last GPU. With `balanced_low_0` the first GPU has no share.
 
 The program asks the installed accelerate as `from_pretrained` does, for GPUs of 48 GiB, and writes for both maps the shares and the parameters of
 each GPU to OUT as JSON.
@@ -58,7 +58,7 @@ def shares_and_places(model, dtype_name, gpus, low_zero):
         "dtype": getattr(torch, dtype_name),
         "special_dtypes": kept_in_float16(model, dtype_name),
     }
-    # accelerate shares nothing out on a machine where torch sees no GPU.
+    # accelerate gives out no shares on a machine where torch sees no GPU.
     with mock.patch.object(torch.cuda, "is_available", lambda: True):
         shares = get_balanced_memory(model, max_memory=dict.fromkeys(range(gpus), GPU_BYTES), low_zero=low_zero, **asked)
     model.tie_weights()  # only now, as in from_pretrained: a matrix that the output shares with the embedding counts twice in the shares
@@ -66,7 +66,7 @@ def shares_and_places(model, dtype_name, gpus, low_zero):
 
 
 def parameters_on(model, places):
-    """{GPU: number of parameters}, each matrix once, those of one part together."""
+    """{GPU: number of parameters}; each matrix counts once."""
     counts = {}
     for name, parameter in model.named_parameters():
         part = next(part for part in places if part == "" or name == part or name.startswith(part + "."))

@@ -1,10 +1,10 @@
 """python -m bench.instruments.equal_calls JOB OUT: do equal calls of plain transformers give equal numbers, and where does the first difference begin?
 
 The program makes two calls with the job's prompt, each CALLS times: one reads the whole prompt, the other reads one more token over a cache of the prompt.
-It compares each layer's output, and what the last layer's norm makes of the last token, with those of the first call, bit by bit. It also
-counts how many different outputs behind the last norm the calls gave, so that one odd first call is told from calls that all differ. It does so with the
-attention kernel that torch chooses, and with each of torch's kernels alone. The rows of the batch have the same prompt, so it compares the rows of a call
-as well. It writes what `compare` answers for each kernel and call, as JSON, anew after each kernel.
+It compares each layer's output, and the last norm's output for the last token, with those of the first call, bit by bit. It also counts the
+different outputs of the last norm, which tells one odd first call from calls that all differ. It does this with the attention kernel that torch chooses,
+and with each of torch's kernels alone. The rows of the batch have the same prompt, so it compares the rows of a call as well. After each kernel it
+rewrites the JSON file with the answers of `compare` for each kernel and call.
 """
 
 import sys
@@ -31,7 +31,7 @@ def outputs(model, call):
 
 
 def first_difference(ones, others):
-    """The number of the first layer whose two outputs differ in a bit; the number of layers where the last norm's alone do, None where nothing does."""
+    """The index of the first layer whose outputs differ in a bit; the number of layers where only the last norm's outputs differ; None where none do."""
     import torch
 
     return next((index for index, (one, other) in enumerate(zip(ones, others)) if not torch.equal(one, other)), None)
@@ -93,7 +93,7 @@ def both_calls(model, input_ids):
 
 
 def examine(model, input_ids, tell=lambda answers: None):
-    """{kernel: {"prompt" and "token": what `compare` answers}, or {"reason"} where the kernel cannot compute this attention}; `tell` hears each."""
+    """{kernel: {"prompt" and "token": what `compare` answers}, or {"reason"} where the kernel cannot compute this attention}; `tell` gets all so far."""
     import torch
 
     answers = {}

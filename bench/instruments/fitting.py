@@ -26,7 +26,7 @@ def _is_random_gptj(job):
 
 
 def _is_in_one_process(job):
-    """A process that is one of several ranks was started by somebody who knows that."""
+    """True within several ranks too: whoever started these knows that there are several."""
     return ranks.inside() or job.device_count == 1 or not backends.has_ranks(backends.find(job.backend))
 
 
@@ -48,7 +48,7 @@ def _lets_torch_choose(job):
 
 _ONE_PROCESS = (_is_in_one_process, "one GPU, which is one process")
 _PLAIN = (_is_plain, "plain transformers, such as long-prompts, case transformers")
-#: Of each instrument that does not examine every job: what a job must be, and the same in words.
+#: {instrument: pairs (a check of the job, the allowed jobs in words)} of the instruments that do not examine every job.
 MUST = {
     "clocks_batches": (_ONE_PROCESS, (_is_timed_in_batches, "batch-generate, case batch")),
     "clocks_latency": (_ONE_PROCESS,),
@@ -73,6 +73,6 @@ def refusal(instrument, job):
 
 
 def must_fit(instrument, job):
-    """End the process where a job does not fit, or its backend refuses a value of its `load`: a job written by hand met no check of the host."""
+    """End the process where a job does not fit, or its backend refuses a value of its `load`: the host has not checked a job that was written by hand."""
     if reason := refusal(instrument, job) or backends.mistake_in(backends.find(job.backend), job.load):
         sys.exit(reason)

@@ -1,11 +1,11 @@
 """python -m bench.instruments.new_lengths JOB OUT: does a token take longer where the process sees its cache's length for the first time?
 
 cuDNN plans an attention for one shape, so each new length of the cache may cost the host a plan. The program makes LENGTHS tokens one after another
-over a cache of the job's prompts, then once more over a copy of the same cache, so over the same lengths. It does so with the attention kernel that
-torch chooses, with cuDNN's alone, and with all but cuDNN's; without padding, and with a mask that hides the first token of every other row. Each of
-these has lengths of its own, because the cache grows from one to the next, and begins with BEFORE tokens without a time, for what only a first call
-costs. Each of ROUNDS rounds begins with another one, so that none is always first. It writes the ms of each token, and which kernels torch took, as
-JSON, anew after each.
+over a cache of the job's prompts, then once more over a copy of the same cache, so over the same lengths. It does so for each combination of a kernel
+choice (torch's own, cuDNN's kernel alone, all but cuDNN's) and a mask (none, or one that hides the first token of every other row). The cache grows from
+one combination to the next, so each combination has new lengths. It begins with BEFORE untimed tokens, which bear what only a first call costs. Each of
+ROUNDS rounds begins with another kernel choice, so that none is always first. After each combination the program rewrites the JSON file with the ms of
+each token and the kernels that torch took.
 """
 
 import copy
@@ -24,12 +24,12 @@ BEFORE, LENGTHS, ROUNDS = 4, 16, 3
 
 MASKS = ("unmasked", "masked")
 
-#: Of a prompt whose job names no length: about as long as the longest texts of a workload, whose rows have paddings.
+#: The tokens of a prompt whose job names no length: about as many as in the longest texts of a workload, whose rows are padded.
 TOKENS = 192
 
 
 def choices():
-    """{name: a function that makes a context in which torch takes these attention kernels}; without cuDNN's kernel in torch its own choice alone."""
+    """{name: a function that makes a context in which torch takes these attention kernels}; only torch's own choice where torch lacks cuDNN's."""
     known = attention_kernels.known()
     if "CUDNN_ATTENTION" not in known:
         return {"chosen": attention_kernels.only()}
@@ -71,7 +71,7 @@ class Growing:
 def compare(growing, masked):
     """{kernels, first_length, new_ms, seen_ms, extra_ms} of one round.
 
-    `kernels` are those of the tokens before, see `attention_kernels.heard`. The first timed token is added to a cache of `first_length` tokens.
+    `kernels` are those of the untimed tokens, see `attention_kernels.heard`. The first timed token is added to a cache of `first_length` tokens.
     `extra_ms` is the median of `new_ms`, over lengths seen for the first time, less that of `seen_ms`, over the same lengths.
     """
     with attention_kernels.heard() as kernels:

@@ -4,9 +4,9 @@
 
 A line of the table is a way to hold the cache: `default`; `offloaded`, as transformers has it; `waiting`, where a copy to the GPU waits for all
 work that the GPU was given before; `synchronized`, where the host waits for that work; then the first two ways again, because the order might
-matter. Of each call the table has the rows with the tokens of the first call with the default cache, and the largest error of a step's logits
-against those of that call, over the rows whose tokens before this step are those of that call (norm of the difference over norm; null where it
-is not finite).
+matter. The first call with the default cache is the reference. For each call the table has the number of rows with the reference's tokens, and
+the largest error of a step's logits against the reference's (norm of the difference over norm; null where it is not finite). A step's error
+covers the rows whose tokens before this step are the reference's.
 """
 
 import sys
@@ -51,7 +51,7 @@ def answer(model, ids, new_tokens, implementation):
 
 
 def largest_error(found, expected):
-    """Of the logits of two answers, while their tokens are the same; None where an error is not finite."""
+    """The largest error of an answer's logits, while both answers have the same tokens; None where an error is not finite."""
     (tokens, logits), (expected_tokens, expected_logits) = found, expected
     alike = (tokens == expected_tokens).cumprod(dim=1).bool()
     errors, rows = [], slice(None)

@@ -1,4 +1,4 @@
-"""Ways of doing the same work that take turns: a host changes its speed within seconds, and one way after another would compare its moments."""
+"""Ways of doing the same work take turns: a host changes its speed within seconds, so timing one way after another would compare the host's moments."""
 
 #: Rounds that count, after one that does not.
 ROUNDS = 5

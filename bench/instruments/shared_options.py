@@ -1,4 +1,4 @@
-"""What the instruments on random weights ask for alike: the model, its dtype, and where the table goes."""
+"""The options that all instruments on random weights share: the model, its dtype, and the path of the table."""
 
 import argparse
 

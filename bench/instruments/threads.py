@@ -9,9 +9,9 @@ together. The program loads the job's model and makes one token after the job's 
     one-thread  left-out, and one thread drives all GPUs, one after another
     alone       left-out, and one thread drives one GPU with its part of the model
 
-The ways take turns (rounds.py). Two threads that do not hinder each other take as long as `alone`, two that only take turns as `one-thread`.
-Of each way it writes the median call, each round's median, and from torch's profiler how long a kernel ran on each GPU in one call; on CPUs an
-operator takes the place of a kernel.
+The ways take turns (rounds.py). Two threads that do not hinder each other take as long as `alone`; two that only take turns, as `one-thread`.
+For each way the program writes the median call, each round's median and, from torch's profiler, how long kernels ran on each GPU in one call; on
+CPUs operators take the place of kernels.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ def _own_part(self, x, rank):
 
 
 def _own_part_for_each(self, x, rank):
-    """As long as the gathered parts, which NCCL's gather puts together along `dim`."""
+    """As long as the result of NCCL's gather, which joins the parts along `dim`."""
     import torch
 
     return torch.cat([x] * self.world_size, dim=self.dim)
@@ -79,7 +79,7 @@ def switching_after(seconds):
 
 
 def one_after_another(modules, inputs, kwargs_tup=None, devices=None, count=None):
-    """As torch's parallel_apply, in the calling thread; of `count` modules only, whose first output stands for those of the others."""
+    """As torch's parallel_apply, but in the calling thread. With `count` only so many modules work; the first output stands for those of the others."""
     outputs = []
     for module, arguments, named, device in list(zip(modules, inputs, kwargs_tup or [{}] * len(modules), devices))[:count]:
         with _on(device):
@@ -115,7 +115,7 @@ def examine(job, keep):
     import transformers
 
     loaded = backends.find(job.backend).load(job)
-    # The package names a function as its module, so that only importlib gives the module.
+    # The package has a function with the name of its module, so only importlib gives the module.
     library, operations = (importlib.import_module("tensor_parallel." + name) for name in ("tensor_parallel", "communications"))
     input_ids = prompts.token_ids(job.prompt, job.model["path"]).to(loaded.device)
     lengths = compat.length_arguments(transformers.__version__, {"do_sample": False}, input_ids.shape[1], 1)
@@ -130,7 +130,7 @@ def examine(job, keep):
 
     def traced(way):
         with done(way, library, operations):
-            # The call waits for all GPUs: without that the kernels of one that works last would be missing.
+            # The call waits for all GPUs: otherwise the kernels of the GPU that works last would be missing.
             kernels = profile.kernels(profile.trace(lambda: measure.elapsed_ms(call, synchronize)), "kernel" if job.device == "cuda" else "cpu_op")
         return profile.summary(kernels)["devices"]
 

@@ -33,13 +33,13 @@ def launch_us(device):
 
 
 class Stamp:
-    """The begin of a window, now."""
+    """The begin of a window: the moment at which the stamp is made."""
 
     def __init__(self):
         self.began, self.began_monotonic = time.time(), time.monotonic()
 
     def window(self):
-        """[began, ended now] in seconds since the epoch. A wall clock that was set meanwhile changes no length: that of the monotonic clock counts."""
+        """[began, ended now] in seconds since the epoch. The monotonic clock gives the length, so setting the wall clock meanwhile does not change it."""
         return [self.began, self.began + time.monotonic() - self.began_monotonic]
 
 

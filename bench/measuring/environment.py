@@ -10,7 +10,7 @@ from bench.measuring import ranks
 
 def packages():
     """{normalised name: version} of every installed distribution."""
-    from importlib import metadata  # with the parser of e-mail; the host imports this module, and asks for no packages
+    from importlib import metadata  # here, because it loads the e-mail parser: the host imports this module and asks for no packages
 
     versions = {}
     for distribution in metadata.distributions():
@@ -32,7 +32,7 @@ def between_gpus():
 
 
 def interpreter():
-    """What needs no GPU of the environment of a Result, without torch's part where the job ended before it imported torch (an import of seconds)."""
+    """The part of a Result's environment that needs no GPU. It has facts of torch only where the job imported torch: the import takes seconds."""
     facts = {
         "python": platform.python_version(),
         "platform": "{} {}".format(platform.system(), platform.machine()),
@@ -53,7 +53,7 @@ def interpreter():
 
 
 def describe():
-    """The environment of a Result: `interpreter`, and the devices where torch is imported. CUDA starts here at the latest, and may raise."""
+    """The environment of a Result: `interpreter`, and the devices where torch is imported. This starts CUDA at the latest, which may raise."""
     facts, torch = interpreter(), sys.modules.get("torch")
     if torch is None:
         return facts
@@ -71,7 +71,7 @@ def describe():
 def gpu_memory(job):
     """[{device, allocated_bytes, peak_allocated_bytes, reserved_bytes, peak_reserved_bytes}] of this process's GPUs, as torch counts them.
 
-    A process that did not touch a GPU, because the engine works in others, saw nothing of its memory: [].
+    [] in a process that touched no GPU because the engine works in others: torch counts the memory of its own process only.
     """
     if job.device == "cpu":
         return []
@@ -97,9 +97,9 @@ def peak_rss_bytes():
 
 
 def peak_rss_of_all():
-    """(the sum of the peak resident sets of this process and of those that it started or that they started, their number).
+    """(the sum of the peak resident sets of this process and all its descendants, the number of these processes).
 
-    A process that has ended by now tells nothing any more, and what several share counts in each.
+    Processes that have ended by now are missing, and memory that several processes share counts in each.
     """
     found = {int(path.rpartition("/")[2]): _status(path.rpartition("/")[2]) for path in glob.glob("/proc/[0-9]*")}
     family, grown = {os.getpid()}, True

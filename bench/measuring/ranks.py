@@ -11,14 +11,14 @@ import time
 
 from bench import reasons
 
-#: How the names of variables begin that say how GPUs exchange data: NCCL's, those of torch's collectives, of its symmetric memory, NVSHMEM's
-#: and those of vLLM's all-reduces. A machine may need them, and a time on several GPUs depends on them.
+#: Prefixes of the variables that say how GPUs exchange data: of NCCL, of torch's collectives and symmetric memory, of NVSHMEM and of vLLM's
+#: all-reduces. A machine may need these variables, and a time on several GPUs depends on them.
 BETWEEN_GPUS = ("NCCL_", "TORCH_NCCL_", "TORCH_FR_", "TORCH_SYMM_", "NVSHMEM_", "VLLM_ALLREDUCE_")
 
 #: The errors by which an engine refuses an argument, on all ranks alike.
 REFUSALS = (TypeError, ValueError, NotImplementedError)
 
-#: The process that started the ranks looks so often whether one has ended.
+#: The interval at which the process that started the ranks looks whether one has ended.
 LOOK_EVERY_S = 0.05
 
 
@@ -46,8 +46,8 @@ class LaterCallFailed(Exception):
 
 
 def told(error, alike=()):
-    """{reason} of an error of calls that the run can do without. Of several ranks one raises LaterCallFailed unless the error is one of `alike`,
-    which all ranks have at once: the others would wait for a rank that gave up alone."""
+    """{reason} of an error in calls that the run can do without. One of several ranks raises LaterCallFailed instead, because the others would
+    wait for a rank that gave up alone; all ranks raise an error of `alike` at once, so its reason is returned."""
     reason = reasons.reason(error)
     if total() > 1 and not isinstance(error, alike):
         raise LaterCallFailed("a call after the timed ones failed on one of {} ranks: {}".format(total(), reason)) from error
@@ -70,8 +70,8 @@ def gpus():
 def start(count, job_path, result_path, module="bench"):
     """Run `python -m MODULE JOB RESULT` once for each of `count` GPUs on this machine; returns the exit code, 0 where a result was written.
 
-    The first rank that fails writes the result, and the others are ended. The ranks find each other as those of torch.distributed.run
-    do, whose own process would import torch before it starts them.
+    The first rank that fails writes the result, and the others are ended. The ranks find each other as under torch.distributed.run, a
+    launcher that would import torch before it starts them.
     """
     if os.path.exists(result_path):
         os.unlink(result_path)
@@ -120,7 +120,7 @@ def _first_failure(workers):
 
 
 def _end(worker):
-    """End a rank and all of its session: one that waits for another in a collective hears no gentler signal."""
+    """Kill a rank and its whole session: a rank that waits in a collective does not react to a gentler signal."""
     if worker.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(worker.pid, signal.SIGKILL)
@@ -130,8 +130,8 @@ def _end(worker):
 def leave(exit_code):
     """End this process at once, without the ordinary end of an interpreter.
 
-    A rank that failed ends the others so: they would wait in a collective for many minutes otherwise, and a process that takes down its
-    own connections in order may wait as well.
+    A rank that failed leaves so, and the process that started it then ends the others, which could wait in a collective for many minutes. With
+    an ordinary end the failed rank would close its connections in order, and might wait as well.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -17,10 +17,10 @@ from bench.measuring import clock, ranks, work
 
 GIB = 1 << 30
 
-#: A read of less than this might come from a cache; more than `MOST` tells nothing new.
+#: A read of fewer bytes than LEAST_READ_BYTES might come from a cache; one of more than MOST_READ_BYTES tells nothing new.
 LEAST_READ_BYTES, MOST_READ_BYTES = GIB, 4 * GIB
 
-#: Row lengths of the matrix of the matrix-vector product; the library's kernels differ with it, and the fastest counts.
+#: Row lengths of the matrix of the matrix-vector product; the library has other kernels for other lengths, and the fastest counts.
 WIDTHS = (4096, 16384)
 
 #: Rows and columns of the large product.
@@ -49,7 +49,7 @@ def measure(job, config, products):
 
 
 def _weights_of_a_gpu(job, config):
-    """Bytes of the weights that each GPU held at least, in a process that cannot be asked any more; 0 where shape or dtype is not known."""
+    """The bytes of weights that each GPU held at least, for an engine whose processes are gone; 0 where shape or dtype is not known."""
     dtype = job.load.get("dtype")
     return work.weight_bytes(work.model_of(config), dtype) // job.device_count if config and dtype in work.VALUE_BYTES else 0
 
@@ -76,8 +76,8 @@ def _free_memory():
 
 
 def room_bytes(index, elsewhere_bytes):
-    """How much memory a probe may take on a GPU: what the run had at its peak, here or in a process of the engine, and has given back, if it
-    is free."""
+    """How much memory a probe may take on a GPU: as much as the run held at its peak, here or in a process of the engine, and has given back, but
+    no more than is free."""
     import torch
 
     given_back = max(elsewhere_bytes, torch.cuda.max_memory_reserved(index)) - torch.cuda.memory_reserved(index)
@@ -90,7 +90,7 @@ def _roofs(elsewhere_bytes):
     fullest = max(room, key=room.get)
     if room[fullest] < LEAST_READ_BYTES:
         raise RuntimeError("{:.2f} GiB of cuda:{} are below the run's peak and free, the probe needs {:.2f}".format(room[fullest] / GIB, fullest, 1.0))
-    # A library may leave a GPU of several without a weight: a run holds no memory there that a probe could take, or a cache that passes through.
+    # A library may put no weight on one of several GPUs. There the run held too little memory for a probe: none, or a cache that passes through.
     return [_roof(index, read_bytes) for index, read_bytes in room.items() if read_bytes >= LEAST_READ_BYTES]
 
 
@@ -105,7 +105,7 @@ def _roof(index, read_bytes):
 
 
 def read(device, read_bytes, widths=WIDTHS, samples=9, calls_per_sample=3):
-    """{read_bytes, read_width, read_us}: times of float16 matrix-vector products that read so many bytes; of several widths the fastest."""
+    """{read_bytes, read_width, read_us}: times of float16 matrix-vector products that read so many bytes, at the fastest of several widths."""
     import torch
 
     numbers = torch.empty(read_bytes // 2 // max(widths) * max(widths), dtype=torch.float16, device=device).normal_(0, 0.02)

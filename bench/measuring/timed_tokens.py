@@ -1,14 +1,14 @@
 """The files that a measuring job writes for the judge (bench/checking/judge.py): a guest never judges itself.
 
 They lie in the job's folder: tokens.json, which stays with the result, and logits.npz. The tokens are those of the timed calls. An answer
-is {prompt, tokens}: a place in the list of distinct prompts, whose padding is left out, and the new tokens. After the last timed call
-the job makes three more calls or some more, which enter no time of the result:
+is {prompt, tokens}: the place of its prompt in the list of distinct prompts (without padding), and its new tokens. After the last timed
+call the job makes three or more further calls, which enter no time of the result:
 
     again    the longest run once more; the logits of the prompt's last position and of a late step are kept
-    fresh    two calls with batches that no call had before, each row's prompt rotated: an engine that stores answers shows it in their
-             tokens or times. Where both are slow a busy host may be the reason, so more such calls follow until one is not, each after
-             some calls with the timed prompts (`seen_ms`): a busy host slows those down too, an engine that stores the answer to each
-             prompt is slow in the unseen ones alone. (A row of two tokens is its own again in every second rotation.)
+    fresh    two calls with batches that no call had before: each row's prompt is rotated. The tokens or times of these calls show an engine
+             that stores answers. A busy host may be why both are slow, so more such calls follow until one is fast. Before each of them come
+             some calls with the timed prompts (`seen_ms`): a busy host slows these down too, while an engine that stores the answer to each
+             prompt is slow for unseen prompts alone. (Every second rotation of a row of two tokens is the row itself.)
 """
 
 import hashlib
@@ -29,13 +29,13 @@ LOGIT_ROWS = 8
 #: timed prompts just before it.
 FRESH = 3
 
-#: Calls with unseen prompts: so many always, and at most so many where all of them are slow.
+#: The calls with unseen prompts that are always made, and the most that are made where all of them are slow.
 FRESH_CALLS, MOST_FRESH_CALLS = 2, 8
 
-#: The pause before the first call more, in which a busy host may calm down. Each further pause is twice as long, 8 s at most.
+#: The pause before the first additional call, in which a busy host may calm down. Each further pause is twice as long, 8 s at most.
 PAUSE_S = 0.25
 
-#: After calls of so many seconds together no more follow; the first call more always does.
+#: No additional call follows once the calls took so many seconds together; the first additional call is exempt.
 MOST_FRESH_S = 60
 
 
@@ -160,8 +160,8 @@ def write(job, loaded, form, stops, clock):
 
 
 def _again(job, loaded, form, run, batch):
-    """{digest, rows, answers} of the longest run, the answers those of the rows whose logits are kept; {reason} where the backend refuses a
-    logits processor, and all four where it ignores it.
+    """{digest, rows, answers} of the longest run, with the answers of the rows whose logits are kept; {reason} where the backend refuses a
+    logits processor, and all four where it ignores the processor.
 
     The late step's logits are missing where every answer ended before it.
     """
@@ -189,17 +189,18 @@ def longest_of(runs):
 
 
 def pace_ms(timed_ms):
-    """What a timed call takes: of five or more not the slowest, which may be the only computed call; not the median, because a busy host slows
-    single calls down. Of two to four calls it is the slowest."""
+    """The time of a timed call: the upper quartile. Of five or more calls that is not the slowest, which may be the only computed call. It lies
+    above the median, because a busy host slows single calls down. Of two to four calls it is the slowest."""
     ordered = sorted(timed_ms)
     return ordered[math.ceil(0.75 * (len(ordered) - 1))]
 
 
 def seen_calls(warmup_runs, timed_runs):
-    """How many calls with the timed prompts come before each call more.
+    """How many calls with the timed prompts come before each additional call with an unseen prompt.
 
-    An engine that stores an answer at its n-th call in a row has done so by the call that `pace_ms` takes, or its timed calls show it: after the cold
-    call, the warm-up and the slowest quarter. An unseen prompt may make it begin again, so it gets as many calls once more, and one to answer from.
+    An engine that stores an answer at its n-th call in a row has stored it before the call whose time `pace_ms` gives: after the cold call, the
+    warm-up and the slowest quarter of the timed calls. With a larger n the timed calls themselves show it. An unseen prompt may make the engine
+    count again, so it gets as many calls once more, and one to answer from its store.
     """
     return 1 + warmup_runs + (timed_runs - 1) // 4 + 1
 
@@ -220,7 +221,7 @@ def unseen(batch):
 
 
 def _fresh_calls(job, loaded, form, run, batch, clock, timed_ms):
-    """Calls with unseen prompts; none where every rotation of the prompts is the prompts."""
+    """Calls with unseen prompts; none where every rotation gives the same prompts."""
 
     def call(asked):
         """{prompts, rows, answers, ms} of a call with a batch."""
@@ -233,7 +234,7 @@ def _fresh_calls(job, loaded, form, run, batch, clock, timed_ms):
     fresh = [call(rotated) for rotated in itertools.islice(batches, FRESH_CALLS)]
     for more, rotated in enumerate(itertools.islice(batches, MOST_FRESH_CALLS - FRESH_CALLS)):
         enough = not slow(timed_ms, fresh) or (more and sum(one["ms"] + sum(one.get("seen_ms", [])) for one in fresh) > 1000 * MOST_FRESH_S)
-        if ranks.gather(enough)[0]:  # the first rank decides for all, which would wait for each other otherwise
+        if ranks.gather(enough)[0]:  # the first rank decides for all: ranks that decide differently would wait for each other
             break
         time.sleep(PAUSE_S * 2**more)
         seen_ms = [call(batch)["ms"] for _ in range(seen_calls(job.warmup_runs, len(timed_ms)))]

@@ -29,7 +29,7 @@ class Stamps:
 
 
 def calls_of(mean_ms):
-    """How many calls are made where one takes so many ms. All ranks have the same mean, so they make the same calls."""
+    """How many calls to make where one takes `mean_ms`. All ranks have the same mean, so they make the same calls."""
     return max(1, min(CALLS, int(SECONDS * 1000 / mean_ms)))
 
 
@@ -48,7 +48,7 @@ def measure_tokens(job, loaded, form, measurements):
             form.call(job, loaded, run, loaded.prompt_ids, streamer=stamps)
             if len(stamps.moments) != run["new_tokens"]:
                 return {"reason": "{} new tokens were asked for, {} were streamed".format(run["new_tokens"], len(stamps.moments))}
-            # To the µs: hundreds of numbers stand in the result, and no token comes more exactly.
+            # Rounded to the µs: a result holds hundreds of these numbers, and no token's time is more exact.
             first_ms.append(round((stamps.moments[0] - began) * 1000, 3))
             between_ms.append([round((after - before) * 1000, 3) for before, after in zip(stamps.moments, stamps.moments[1:])])
     except Exception as error:  # any error of a backend about the streamer: the run keeps its other numbers
@@ -59,8 +59,8 @@ def measure_tokens(job, loaded, form, measurements):
 def for_library(arguments):
     """(arguments of `generate` for the installed transformers, a function that gets the tokens [rows, new tokens] which it then made).
 
-    Where the library has no streamers yet, a stopping criterion that stops nothing does the same. `generate` stops asking once a criterion ended
-    the call, and that of the length comes first: so the function tells the streamer the last token.
+    Where the library has no streamers yet, a stopping criterion that stops nothing does the same. It never sees the last token, because the
+    criterion of the length comes first and ends the call: so the function tells the streamer that token.
     """
     import transformers
 

@@ -1,5 +1,5 @@
-"""Does the installed transformers know the arguments of `generate` that an article gives? Asked before the weights are loaded, which may take
-many minutes: the library itself tells it at the first call."""
+"""Does the installed transformers know the arguments of `generate` that an article gives? The kit asks before it loads the weights, which may
+take many minutes: the library itself refuses an argument only at the first call."""
 
 import difflib
 import inspect

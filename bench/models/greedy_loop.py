@@ -36,7 +36,7 @@ HARMLESS = ("do_sample", "eos_token_id", "pad_token_id", "bos_token_id", "max_le
     "_from_model_config",
 )
 
-#: Where an end token may come, the host looks after so many tokens if all rows have ended.
+#: Where an end token may come, the host checks after every so many tokens whether all rows have ended.
 LOOKS_EVERY = 16
 
 
@@ -94,9 +94,10 @@ def other_layers(model):
 
 
 def one_length_cache(model, cache_tokens, length):
-    """transformers' static cache with one length for all layers, the tensor `length`; each layer of its own would count by itself, a kernel each.
+    """(transformers' static cache, its state), with one length for all layers, the tensor `length`: transformers' own layers count a length each,
+    which takes a kernel each.
 
-    `filled` says that a prompt lies in the cache. Raises ValueError for a model whose layers need other caches.
+    `filled` of the state says that a prompt lies in the cache. Raises ValueError for a model whose layers need other caches.
     """
     import torch
     import transformers
@@ -127,7 +128,7 @@ def one_length_cache(model, cache_tokens, length):
 
 
 def split_biases(model):
-    """In compiled code each linear layer adds its bias after its product.
+    """Let each linear layer of compiled code add its bias after its product.
 
     For one row Inductor writes a matrix-vector product of its own, fused with what follows, if `coordinate_descent_tuning` is set; but it
     leaves a float16 product with a bias inside to cuBLAS.
@@ -146,11 +147,11 @@ def split_biases(model):
 
 
 def sums_for_rows():
-    """A context: a batched product of one row, as `eager` attention makes two for each new token, becomes a product by element and its sum.
+    """A context in which a batched product of one row becomes an element-wise product and its sum; `eager` attention makes two for each new token.
 
-    Inductor fuses these with what stands around them; a library's kernel stands alone, and for so little work takes longer to start than to
-    run. It adds in float32 and rounds once, to the dtype. Anything but torch.bmm, torch.matmul and Tensor.baddbmm of two factors of one dtype,
-    of as many dimensions and without broadcasting within a product goes to the library.
+    Inductor fuses both with the operations around them. A library's kernel stands alone, and for so little work takes longer to start than to
+    run. The sum is in float32 and is rounded once, to the dtype. The library still computes everything but torch.bmm, torch.matmul and
+    Tensor.baddbmm of two factors with one dtype and equally many dimensions, without broadcasting within a product.
     """
     import torch
 
@@ -184,12 +185,12 @@ def sums_for_rows():
 
 
 def parts_of(count):
-    """The divisor of `count` nearest its root: so many parts of a row are searched side by side."""
+    """The largest divisor of `count` up to its square root: so many parts of a row are searched side by side."""
     return max(part for part in range(1, int(count**0.5) + 1) if count % part == 0)
 
 
 def largest(scores):
-    """argmax [rows, 1] of [rows, vocabulary], the first of equals, in two stages: Inductor gives a whole row's argmax to one block of threads."""
+    """argmax [rows, 1] of [rows, vocabulary], the first of equals, in two stages: in one stage Inductor would give a whole row to one block of threads."""
     rows, count = scores.shape
     parts = scores.reshape(rows, parts_of(count), -1)
     places = parts.argmax(dim=-1)
@@ -200,7 +201,7 @@ def largest(scores):
 class GreedyLoop:
     """The loop for `rows` rows and at most `cache_tokens` tokens of prompt and answer. `prepare` compiles its step.
 
-    `sums` says that the step's batched products of one row are sums_for_rows.
+    `sums` says that sums_for_rows replaces the step's batched products of one row.
     """
 
     def __init__(self, model, rows, cache_tokens, device, sums=False):
@@ -257,7 +258,7 @@ class GreedyLoop:
     def prepare(self, compiler, options, capture):
         """Compile the step on the next calls; `capture` says that the kit records the compiled step as one CUDA graph, `options` are Inductor's.
 
-        Returns a function that records it: to be called once a prompt lies in the cache, with room for four tokens more.
+        Returns the function that records the graph; call it once a prompt lies in the cache, with room for four more tokens.
         """
         import torch
 
@@ -369,7 +370,7 @@ class GreedyLoop:
             streamer.put(self.padded(asked, prompt_tokens, made)[:, -1].cpu())
 
     def over(self, asked, prompt_tokens, made, each):
-        """Have all rows ended? The host looks, and so waits, at times only, or after each token where somebody is told of each."""
+        """Have all rows ended? Looking makes the host wait, so it looks every LOOKS_EVERY tokens, or with `each`, where it waits anyway, each time."""
         if not asked.may_end or not (each or made % LOOKS_EVERY == 0):
             return False
         return bool(self.ended(prompt_tokens, made)[:, -1].all())
@@ -379,7 +380,7 @@ class GreedyLoop:
         return self.ends[self.ids[:, prompt_tokens : prompt_tokens + made]].cumsum(1) > 0
 
     def padded(self, asked, prompt_tokens, made):
-        """The first new tokens [rows, made], with padding in the place of what follows a row's end."""
+        """The first new tokens [rows, made], with padding after the end of each row's answer."""
         tokens = self.ids[:, prompt_tokens : prompt_tokens + made].clone()
         if asked.may_end and made > 1:
             tokens[:, 1:].masked_fill_(self.ended(prompt_tokens, made)[:, :-1], asked.pad)

@@ -1,7 +1,7 @@
-"""What makes the copies of transformers' offloaded key-value cache wait.
+"""Make the copies of transformers' offloaded key-value cache wait for the model's work.
 
-A stream of its own copies the next layer's cache to the GPU while a layer works. In transformers 5.17 this stream waits for nothing that the
-model's stream was given, and `generate` makes other tokens than with the default cache (bench/instruments/offloaded_cache.py shows it).
+A separate stream copies the next layer's cache to the GPU while a layer works. In transformers 5.17 this stream does not wait for the work on
+the model's stream, so `generate` makes other tokens than with the default cache (bench/instruments/offloaded_cache.py shows it).
 """
 
 import contextlib
@@ -9,7 +9,7 @@ import contextlib
 
 @contextlib.contextmanager
 def before_each_copy(cache_class, wait):
-    """`wait(cache)` comes before each `prefetch` of a class of caches, until the context ends."""
+    """Within the block, `wait(cache)` runs before each `prefetch` of a class of caches."""
     prefetch = cache_class.prefetch
 
     def waiting(cache, *arguments, **named):
@@ -24,14 +24,14 @@ def before_each_copy(cache_class, wait):
 
 
 def after_what_was_asked_for(cache):
-    """The stream of the copies waits for the stream of the model: for the copy to the host, and for all that still reads the memory it gets."""
+    """Let the copies' stream wait for the model's stream: for the copy to the host, and for all work that still reads the memory of the next copy."""
     import torch
 
     cache.prefetch_stream.wait_stream(torch.cuda.current_stream())
 
 
 def copies_that_wait():
-    """A context in which each copy of an offloaded cache waits so."""
+    """A context in which each copy of an offloaded cache waits for the model's stream."""
     import transformers
 
     return before_each_copy(transformers.cache_utils.Cache, after_what_was_asked_for)

@@ -13,7 +13,8 @@ import zipfile
 from bench import compat
 from bench.reasons import first_line
 
-#: Tensors that share memory are written one by one. In the models of articles one matrix is shared; a hostile file of a megabyte could fill the disk.
+#: A file's tensors may have at most so many times its bytes: tensors that share memory are written one by one, so a hostile file of a megabyte
+#: could fill the disk. The models of articles share one matrix.
 MOST_SHARED = 2
 
 INDEX, SINGLE = "pytorch_model.bin.index.json", "pytorch_model.bin"
@@ -22,8 +23,8 @@ INDEX, SINGLE = "pytorch_model.bin.index.json", "pytorch_model.bin"
 def convert(source, target, progress=lambda done, total: None):
     """Write the tensors of the pickles in `source`, a folder with config.json, into the empty folder `target`.
 
-    Every tensor keeps its name, dtype, shape and bits. Of the names of one tensor that the model's code ties only the first stays: the code
-    ties the others again. Names that share memory and are not tied get a tensor each.
+    Every tensor keeps its name, dtype, shape and bits. Where the model's code ties several names to one tensor, only the first stays: the
+    code ties the others again. Names that share memory and are not tied get a tensor each.
     Returns {files, tensors, tied, bytes}; `tied` are the names left out. Raises ValueError with the file and the reason.
     """
     files, tied, weight_map, left_out, size_bytes = _files(source), _tied(source), {}, [], 0
@@ -61,9 +62,9 @@ def _files(source):
 
 
 def _tied(source):
-    """{name: the first name of the same parameter} of the parameters that the code of the model in `source` ties.
+    """{name: {first name of the same parameter}} of the parameters that the code of the model in `source` ties.
 
-    A checkpoint may leave out the prefix of the model's body, so the names stand here with it and without it.
+    A checkpoint may leave out the prefix of the model's body, so each name, also in the sets, stands with and without it.
     """
     import accelerate
     import torch
@@ -106,7 +107,7 @@ def _read(path, name):
 
 
 def _reason(error):
-    """Why torch refuses a file, in one line. Its own message begins with advice how to load the file nevertheless; the error below names the cause."""
+    """Why torch refuses a file, in one line. Its own message begins with advice on how to load the file nevertheless; the error below names the cause."""
     cause = error.__context__ if isinstance(error, pickle.UnpicklingError) and error.__context__ else error
     return first_line(cause)
 
@@ -130,7 +131,7 @@ def _own_memory(tensors, tied):
 
 
 def _same(left, right):
-    """Are two tensors equal to the bit, in dtype and shape? Not numbers count as their bits."""
+    """Are two tensors equal to the bit, in dtype and shape? NaNs are compared as bits."""
     import torch
 
     return left.dtype == right.dtype and left.shape == right.shape and torch.equal(_bits(left), _bits(right))

@@ -7,7 +7,7 @@ import os
 from bench import compat
 from bench.measuring import ranks
 
-#: How the names of files end that a loader would read as pickles.
+#: The suffixes of files that a loader would read as pickles.
 PICKLES = (".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth")
 
 
@@ -29,11 +29,11 @@ def load_model(job, dtype_name=None, **arguments):
 
 @contextlib.contextmanager
 def new_garbage_alone():
-    """For loading: whoever looks for garbage within the block looks through no objects from before it.
+    """For loading: garbage collections within the block skip the objects from before it.
 
-    transformers 4 does so after each file of weights, and the objects of the imports take a tenth of a second each time. They are looked through
-    once at the end if they would have been within the block, so the calls find the collector as it would have been. Who froze objects before is not
-    looked for: Python 3.12 itself always keeps some hundred frozen.
+    transformers 4 collects garbage after each file of weights, and the objects of the imports take a tenth of a second each time. If the block had
+    a full collection, another one follows at its end, so that the calls find the collector in its usual state. Objects that were frozen before the
+    block are not told apart: Python 3.12 itself always keeps some hundred frozen.
     """
     collections = _full_collections()
     gc.freeze()
@@ -50,7 +50,7 @@ def _full_collections():
 
 
 def refuse_pickles(folder):
-    """Raise ValueError unless a folder's weights are in safetensors alone: a pickle is a program, and the libraries load it where nothing else is there.
+    """Raise ValueError unless a folder's weights are in safetensors alone: a pickle is a program, and the libraries load pickles where they find nothing else.
 
     Not `from_pretrained(use_safetensors=True)`, which the oldest pins do not know.
     """
@@ -62,10 +62,11 @@ def refuse_pickles(folder):
 
 
 def inputs_device(model):
-    """Where the inputs of a model lie that accelerate may have spread, as text.
+    """The device, as text, for the inputs of a model that accelerate may have spread.
 
-    Where accelerate's hooks carry them to the model's layers, this is the first GPU, as in the articles' scripts (`.cuda()`, `.to("cuda:0")`), be it
-    empty. The hooks bring logits and cache back to it after each token (AlignDevicesHook(io_same_device=True) of accelerate/hooks.py).
+    Where accelerate's hooks carry the inputs to the model's layers, this is the first GPU, even if it is empty, as in the articles' scripts
+    (`.cuda()`, `.to("cuda:0")`). The hooks bring logits and cache back to this GPU after each token (AlignDevicesHook(io_same_device=True) of
+    accelerate/hooks.py).
     """
     return "cuda:0" if hasattr(model, "_hf_hook") and model.device.type == "cuda" else str(model.device)
 
@@ -83,13 +84,13 @@ def load_onto(job, device):
 
 
 def straight(job, device):
-    """The job's model, each weight of it loaded onto `device` at once. Raises RuntimeError where the library left hooks, which cost time in each call."""
+    """The job's model, with each weight loaded straight onto `device`. Raises RuntimeError where the library left hooks, which cost time in each call."""
     model = load_model(job, device_map={"": device})
     hooked = [name for name, module in model.named_modules() if hasattr(module, "_hf_hook")]
     if hooked:
         raise RuntimeError("loading onto {} left hooks on {} modules, the first is {!r}".format(device, len(hooked), hooked[0]))
     if hasattr(model, "hf_device_map"):
-        del model.hf_device_map  # generate and pipelines treat a model with one in another way
+        del model.hf_device_map  # generate and pipelines treat a model with a device map differently
     return model
 
 
@@ -110,7 +111,7 @@ def devices_of(model):
 
 
 def drop(cache, tokens):
-    """Take the last `tokens` tokens, at least one, out of a model's cache. The tuples of earlier versions of transformers never come to hold them."""
+    """Remove the last `tokens` tokens, at least one, from a model's cache. In earlier versions of transformers a cache is a tuple, which never gets them."""
     if hasattr(cache, "crop"):
         cache.crop(-tokens)
 

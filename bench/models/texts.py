@@ -111,7 +111,7 @@ def batch_of(job, tokenizer):
 
 
 def generate_arguments(job, tokenizer, run):
-    """The arguments of `generate` for a run: the article's with its terminators, or for answers of equal lengths without any terminator.
+    """The arguments of `generate` for a run: the article's, with its terminators where the run has `up_to`, else with none, for equal lengths.
 
     A minimum length would do the same, but would copy the scores of the whole vocabulary at each step.
     """
