@@ -38,7 +38,7 @@ SUFFIX = ".oci.tar.zst"
 #: A line has some hundred bytes, and an archive a few thousand files.
 LARGEST_SUMS_BYTES = 16 << 20
 
-#: Of zstd: the images of a stack with torch shrink to less than half, in about a minute for 5 GB on two cores.
+#: The level of zstd: the images of a stack with torch shrink to less than half, in about a minute for 5 GB on two cores.
 LEVEL = 6
 
 
@@ -83,11 +83,11 @@ def write_sums(where: Path) -> None:
     """One line for each file of an archive folder, sorted by name."""
     files = sorted(path for path in where.rglob("*") if path.is_file() and path.name != checksums.NAME and not path.name.startswith("."))
     digests = {path.relative_to(where).as_posix(): checksums.digest_of(path) for path in files}
-    write_whole(where / checksums.NAME, checksums.text(digests))  # half a list would be that of a smaller archive
+    write_whole(where / checksums.NAME, checksums.text(digests))  # half a list would look like that of a smaller archive
 
 
 def read_sums(where: Path) -> dict[str, str]:
-    """{name: sha256} of an archive folder; KitError where it is none."""
+    """{name: sha256} of an archive folder; KitError for any other folder."""
     path = where / checksums.NAME
     if not path.is_file():
         raise KitError(f"{path} is missing: {where} holds no archive; type make archive, or ARCHIVES=/path/to/it")

@@ -51,7 +51,7 @@ def text(image: Image, summary: str, template: str, *, shares: bool) -> str:
 
 @functools.cache
 def _compiled(template: str) -> "jinja2.Template":
-    import jinja2  # only who renders waits for it
+    import jinja2  # here, so that only rendering waits for it
 
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     return environment.from_string(template)

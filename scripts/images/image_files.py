@@ -1,7 +1,7 @@
 """Images as single files, for engines without a daemon: Apptainer's SIF, pyxis' SquashFS. make restore ENGINE=… builds them from archives.
 
-Such a file is not reproducible: two builds of one image differ. Its name and the file beside it therefore hold the id of the image that it was
-made of, which is the same with Docker and Podman; its own sha256 stands beside the id.
+Such a file is not reproducible: two builds of one image differ. Its name and the JSON file beside it therefore hold the id of the image that it
+was made of, which is the same with Docker and Podman. The JSON file has the sha256 of the image file too.
 """
 
 import dataclasses
@@ -25,13 +25,13 @@ from scripts.images import pieces, verify
 from scripts.machine import checksums, locks, permissions, removal, unpack
 from scripts.pins import Image
 
-#: Of all layers of a stack's images, unpacked from an archive.
+#: The most bytes of all layers of a stack's images, unpacked from an archive.
 LIMIT_BYTES = 1 << 40
 
-#: Of the file beside an image file; an image's environment has a few KB.
+#: The most bytes of the JSON file beside an image file; an image's environment has a few KB.
 FACTS_BYTES = 1 << 20
 
-#: Of a manifest or a configuration of an image; the largest of the kit's have some 30 KB.
+#: The most bytes of an image's manifest or configuration; the largest of the kit's have some 30 KB.
 MANIFEST_BYTES = 4 << 20
 
 
@@ -42,7 +42,7 @@ class Kind:
     engine      the value of ENGINE
     name        of such a file, in words
     suffix      of such a file
-    variable    of the environment, for the folder of these files; else the folder `suffix` of the kit, which nodes of a cluster share with it
+    variable    of the environment, with the folder of these files; by default the kit's folder `suffix`, which nodes of a cluster share with the kit
     fact        the name under which a result stores the sha256 of the file
     build       makes the file of the only image of an OCI layout, in the folder of the layout
     output_of   the output of a short command in what `build` made, with the environment of the image
@@ -107,7 +107,7 @@ def read(kind: Kind, image: Image) -> tuple[Path, ImageFile]:
 
 
 def _small(path: Path, most_bytes: int) -> bytes:
-    """The bytes of a file; ValueError for a larger file, and for what is none, as a pipe, which would be waited for."""
+    """The bytes of a file; ValueError for a larger file, and for anything but a file: reading a pipe, for example, would wait."""
     state = path.stat()
     if not stat.S_ISREG(state.st_mode) or state.st_size > most_bytes:
         raise ValueError(f"a file of at most {most_bytes:,} bytes is allowed")
@@ -173,7 +173,7 @@ def _images(layout: Path) -> Iterator[tuple[str, _Archived]]:
 
 
 def _check(environment: Mapping[str, str]) -> None:
-    """Raise ValueError for a variable that a program could take for another word of its command, or not at all."""
+    """Raise ValueError for a variable that a program could misread as a word of its command, or could not take at all."""
     for name, value in environment.items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or "\0" in value:
             raise ValueError(f"{name[:80]!r} is no variable of an image")
@@ -188,7 +188,7 @@ def blob(layout: Path, descriptor: Mapping[str, Any]) -> Path:
 
 
 def parsed(path: Path) -> Any:
-    """The data of a JSON file of a layout; ValueError for one that is no such file or too large to be of an image."""
+    """The data of a JSON file of a layout; ValueError for any other file, or one that is too large for an image's."""
     return json.loads(_small(path, MANIFEST_BYTES))
 
 
@@ -203,7 +203,7 @@ def _restore(kind: Kind, image: Image, layout: Path, archived: _Archived) -> Ite
 
 
 def _differences(kind: Kind, image: Image, made: Path, archived: _Archived) -> list[str]:
-    """Of a file's content from pins and lock, as verify.check lists them for an image of Docker; the Debian packages of the base are not compared."""
+    """The differences of a file's content from pins and lock, as verify.check lists them for Docker, but without the base's Debian packages."""
     try:
         listed = kind.output_of(made, archived.environment, ["python3", "-c", verify.INSPECTION.read_text(encoding="utf-8")])
         content = json.loads(listed.splitlines()[-1])

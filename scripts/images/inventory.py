@@ -19,7 +19,7 @@ from scripts.units import GB, counted
 
 RECORD = "reports/images.json"
 
-#: In the tag of an image that is not held against its lock yet.
+#: In the tag of an image that has not been compared with its lock yet.
 UNCHECKED = "-unchecked-"
 
 #: Steps of an image's history that make no layer.
@@ -117,7 +117,7 @@ def record_lines(loaded: Pins) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Listed:
-    """An image of the kit: built, stale, or not built, where Docker has no `image`."""
+    """An image of the kit. Its state is built, stale, or not built: Docker then has no `image`."""
 
     tag: str
     state: str

@@ -24,7 +24,7 @@ TOOLS, KIT, FOLDER = "tools", "kit.tar", "llm-repro"
 #: The groups of tools that a measurement needs.
 GROUPS = ("installer", "run")
 
-#: What Linux machines of the last years take, by the names that wheels have for them.
+#: The platforms of wheels that Linux machines of the last years take.
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64", "manylinux1_x86_64", "linux_x86_64")
 
 

@@ -105,7 +105,7 @@ def joined(paths: Sequence[Path]) -> Iterator[bytes]:
 
 
 class _Joined(io.RawIOBase):
-    """The whole file as a stream that can only be read on."""
+    """The whole file as a stream without seeking."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.chunks, self.rest = joined(paths), b""
@@ -125,5 +125,5 @@ class _Joined(io.RawIOBase):
 
 
 def opened(paths: Sequence[Path]) -> BinaryIO:
-    """The whole file, open for reading on."""
+    """The whole file, open for reading from its beginning to its end."""
     return io.BufferedReader(_Joined(paths), CHUNK_BYTES)

@@ -30,8 +30,8 @@ LISTED = 40
 #: Ends the line of a folder that only one of two layers lists, and in which that layer changes nothing.
 UNCHANGED = "a folder without a change in it"
 
-#: How many pairs of builds are made as long as nothing but UNCHANGED folders differs. Where the machine holds a layer of the same content
-#: already, Docker's builder now and then compares whole trees in place of taking what the build wrote, and then leaves such folders out
+#: The most pairs of builds, as long as only UNCHANGED folders differ. Where the machine already holds a layer of the same content,
+#: Docker's builder sometimes compares whole trees in place of taking what the build wrote, and then leaves such folders out
 #: (EnsureLayer in moby's builder/builder-next/adapters/snapshot/layer.go asks for the parent while another thread registers it).
 PAIRS = 3
 
@@ -113,7 +113,7 @@ def _more(lines: list[str]) -> list[str]:
 
 
 def _unchanged(path: str, layer: dict[str, Entry]) -> str:
-    """What the line of a path says where the layer lists a folder alone, nothing in it."""
+    """The end of a path's line: UNCHANGED where the layer lists a folder and nothing in it, else ""."""
     alone = layer[path][0] == tarfile.DIRTYPE and not any(other.startswith(f"{path}/") for other in layer)
     return f", {UNCHANGED}" if alone else ""
 

@@ -1,7 +1,7 @@
 """make push, make pull: images through a registry, by digest, so that a second machine builds nothing.
 
 docker/digests.json holds {tag: digest} of what was pushed; `make pull` takes these digests and no tag, and compares the
-pulled images with pins and lock. An image has the same id whether it was built, pulled or restored, so its rows are one row.
+pulled images with pins and lock. An image has the same id whether it was built, pulled or restored, so its runs belong to the same rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from scripts.pins import Image
 
 DIGESTS = ROOT / "docker" / "digests.json"
 
-#: By anything else an engine would pull a tag, behind which images change.
+#: An engine would pull anything else as a tag, and the image behind a tag changes.
 DIGEST = re.compile("sha256:[0-9a-f]{64}")
 
 
@@ -103,7 +103,7 @@ def pull(images: Sequence[Image], registry: str, path: Path = DIGESTS) -> None:
 
 
 def _pulled(client: docker.DockerClient, image: Image, registry: str, digest: str) -> list[str]:
-    """Pull one image and give it the kit's tag once it is found right; the lines in which it differs, after which it is gone again."""
+    """Pull one image, and give it the kit's tag if it is right. Returns its differences, a line each; an image that differs is removed again."""
     repository = f"{registry}/{image.tag.rpartition(':')[0]}"
     name = f"{repository}@{digest}"
     try:

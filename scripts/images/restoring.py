@@ -28,25 +28,25 @@ from scripts.images import archive, image_files, inventory, offline, pieces, sif
 from scripts.machine import unpack
 from scripts.pins import Image, Pins
 
-#: {engine that images are restored for: what says whether it is there}
+#: {engine that images are restored for: the function that looks for it}
 ENGINES: dict[str, Callable[[], Any]] = {"docker": container.connect, "podman": podman.connect, "apptainer": apptainer.program, "pyxis": lambda: None}
 
-#: Those of them that take images as files, which can be built elsewhere than where they run.
+#: The engines that take images as files; these can be built on another machine than the one that runs them.
 FILES = {kind.engine: kind for kind in (sif.KIND, squashfs.KIND)}
 
 #: Seconds for a load: Podman says nothing until all is loaded.
 LOAD_S = 3600
 
-#: So many images are asked at once for what they hold; each reads several GB from the same disk, and its hashes take a core.
+#: So many images are inspected at once; each inspection reads several GB from the same disk, and its hashes take a core.
 AT_ONCE = min(4, os.cpu_count() or 1)
 
 #: The files of an image archive that name images: Docker's own, OCI's, and that of old engines.
 INDEXES = ("manifest.json", "index.json", "repositories")
 
-#: The keys of an index by which it names images, by their letters in lower case.
+#: {key in lower case: key} of the keys by which an index names images.
 KEYS = {key.casefold(): key for key in ("RepoTags", "manifests", "annotations", "io.containerd.image.name", "org.opencontainers.image.ref.name")}
 
-#: What is wrong with a folder, a line each, is told up to so many lines.
+#: The most lines that say what is wrong with a folder.
 MOST_LINES = 20
 
 #: An index lists a few dozen images.
@@ -159,13 +159,13 @@ def _members(packed: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
             raise ValueError(f"it has more than {unpack.MOST_MEMBERS:,} members")
         if unpack.leads_outside(member) or not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
             raise ValueError(f"its member {member.name!r} leads outside, or is a device")
-        if member.issparse():  # its zeros stand in no archive, so no limit counts them
+        if member.issparse():  # its zeros are not in the archive, so no limit counts them
             raise ValueError(f"its member {member.name!r} is sparse, and no engine writes sparse members")
         yield member
 
 
 def packed_anew(files: Sequence[Path]) -> Iterator[bytes]:
-    """An image archive in plain headers, for an engine: of odd ones Docker reads other members than those that were checked. Raises KitError."""
+    """An image archive with plain headers, for an engine: with unusual ones Docker reads other members than were checked. Raises KitError."""
     try:
         with _opened(files) as packed:
             for member in _members(packed):
@@ -221,7 +221,7 @@ def _names(kind: str, index: Any) -> Iterator[str]:
 def _restore(client: docker.DockerClient, files: Sequence[Path], images: list[Image]) -> Iterator[str]:
     """Load an archive and verify its images; a line for each difference of an image, which then is not kept.
 
-    An image with a tag of the kit is a checked one, so however this ends a tag that was not found right goes back to what had it.
+    An image with a tag of the kit is a checked one. So, however this ends, a tag whose image was not found right goes back to the image that had it.
     """
     tags, bases = {image.tag for image in images}, {image.base for image in images}
     before = {name: _id(client, name) for name in tags | bases}

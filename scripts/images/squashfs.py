@@ -1,7 +1,7 @@
 """Images for pyxis: SquashFS files, the layers of an image on top of each other.
 
-Layers are those of https://github.com/opencontainers/image-spec/blob/main/layer.md: tar archives, in which a file `.wh.name` takes `name` of the layers
-below away, and `.wh..wh..opq` all that they have in its folder.
+Layers are those of https://github.com/opencontainers/image-spec/blob/main/layer.md: tar archives, in which a file `.wh.name` removes `name` of the
+layers below, and `.wh..wh..opq` removes all that they have in its folder.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from scripts.errors import KitError
 from scripts.images.image_files import Kind, blob, parsed
 from scripts.machine import removal, unpack
 
-#: How a layer says that something is gone.
+#: Names by which a layer removes files of the layers below.
 WHITEOUT, OPAQUE = ".wh.", ".wh..wh..opq"
 
 #: The first bytes of a layer that zstd or gzip compressed.
@@ -38,11 +38,11 @@ MOUNT_POINTS = ("dev", "kit/bench", "models", "proc", "run/job", "sys", "tmp")
 #: The most bytes and members of all layers of an image together: far more than an image of the kit has.
 LIMIT_BYTES, MOST_MEMBERS = 128 << 30, 2_000_000
 
-#: Give a folder devices and go into it as a user who is nobody there: run as root of namespaces of its own, which may mount and no more.
+#: Mount the devices into a folder and enter the folder as the user nobody. This runs as root of its own namespaces, who may mount and no more.
 ENTER = f'mount --rbind /dev dev && exec unshare --map-user={restrictions.NOBODY} --map-group={restrictions.NOBODY} --root=. --wd=/ "$@"'
 NAMESPACES = ("--map-root-user", "--mount", "--propagation", "private", "--net", "--ipc", "--uts", "--pid", "--fork", "--kill-child")
 
-#: The data stay as they are, as in enroot's own files, because they are unpacked again and again. All files belong to root, as in the image.
+#: The data stay uncompressed, as in enroot's own files, because they are unpacked again and again. All files belong to root, as in the image.
 OPTIONS = ("-noappend", "-no-progress", "-no-xattrs", "-all-root", "-comp", "gzip", "-noD")
 
 #: Seconds for a command that looks into an image.
@@ -138,9 +138,9 @@ def apply(archive: tarfile.TarFile, root: Path, budget: _Budget | None = None) -
 
 
 def _real(path: Path) -> Path:
-    """Where a path leads. OSError where nobody can tell, as behind links that make it longer than the kernel takes: what is guessed then may lie outside.
+    """Where a path leads. OSError where that is unknown, as behind links that make the path longer than the kernel takes: a guess may lie outside.
 
-    A path that leads to nothing, or in a circle, is no folder either: `_make_place` builds folders in its place, through no link.
+    A guess is enough for a path that leads to nothing or in a circle: it is no folder, and `_make_place` builds folders in its place, through no link.
     """
     try:
         return Path(os.path.realpath(path, strict=True))
@@ -161,14 +161,14 @@ def _inside(name: str) -> PurePosixPath:
 
 
 def _name(name: str) -> str:
-    """What a whiteout takes away; ValueError where it is no name in its folder."""
+    """The name that a whiteout removes; ValueError where it is no name in its folder."""
     if name in ("", ".", ".."):
         raise ValueError(f"a whiteout of {name!r} leads outside")
     return name
 
 
 def _empty(folder: Path, kept: Collection[Path]) -> None:
-    """Take away all in a folder but `kept`, which has the folders above each of its paths too."""
+    """Remove everything in a folder but `kept`, which also has the folders above each of its paths."""
     for path in list(folder.iterdir()) if folder.is_dir() else []:
         if path not in kept:
             _remove(path)
@@ -184,7 +184,7 @@ def _remove(place: Path) -> None:
 
 
 def _make_folder(place: Path) -> None:
-    """A folder that everybody may enter, whatever the umask is; in the place of what is no folder."""
+    """Make a folder that everybody may enter, whatever the umask is; it replaces anything that is no folder."""
     if place.is_symlink() or not place.is_dir():
         _remove(place)
         place.mkdir()
@@ -192,19 +192,19 @@ def _make_folder(place: Path) -> None:
 
 
 def _make_place(root: Path, place: PurePosixPath) -> None:
-    """A folder below `root` and those above it, through no link."""
+    """Make a folder below `root` and the folders above it, through no link."""
     for part in (*reversed(place.parents), place):
         if part.parts:
             _make_folder(root / part)
 
 
 def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path, root: Path) -> None:
-    """A member in the place of what lower layers have there; folders join."""
+    """Write a member in place of what lower layers have there; folders are merged."""
     if not place.parent.is_dir():
         _make_place(root, _inside(member.name).parent)
     if member.isdir():
         _make_folder(place)
-        place.chmod(member.mode & 0o1777 | 0o700)  # whoever builds this may be no root, and writes into it
+        place.chmod(member.mode & 0o1777 | 0o700)  # the user who builds this writes into it, and may not be root
         return
     _remove(place)
     if member.issym():
@@ -230,7 +230,7 @@ def output_of(made: Path, image_environment: Mapping[str, str], command: Sequenc
     """
     root = made.with_name("root")
     user = ["setpriv", f"--reuid={restrictions.NOBODY}", f"--regid={restrictions.NOBODY}", "--clear-groups"] if os.getuid() == 0 else []
-    # From within: a user who is nobody may not pass the folders above, for example /root.
+    # The command starts within the folder: the user nobody may be kept out of the folders above, for example /root.
     words = [*user, "unshare", *NAMESPACES, "sh", "-c", ENTER, "sh", *restrictions.environment(image_environment), *command]
     done = programs.call(words, surroundings.current().variables, "install util-linux", LOOK_S, root)
     if done.returncode != 0:

@@ -25,7 +25,7 @@ INSPECTION = paths.ROOT / "docker/inspect_image.py"
 #: Settings of a build or of its machine that an image must not carry in its environment or its history.
 TELLTALE = re.compile(r"\b\w*(?:PIP_|PROXY|CA_BUNDLE|SSL_CERT|TOKEN|PASSWORD)\w*=\S*", re.IGNORECASE)
 
-#: What an answer that is none of docker/inspect_image.py may raise where it is read.
+#: The errors that reading an answer may raise where docker/inspect_image.py did not make it.
 UNREADABLE = (KitError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError)
 
 BASE_PACKAGES = ["dpkg-query", "--show", "--showformat", "${Package}=${Version}\n"]
@@ -145,7 +145,7 @@ def check(client: docker.DockerClient, image: Image, name: str = "") -> list[str
 
 
 def check_foreign(client: docker.DockerClient, image: Image, name: str = "") -> list[str]:
-    """As `check`, of an image that another machine made: one that cannot be asked differs too."""
+    """As `check`, for an image that another machine made: an image that cannot be asked counts as different."""
     try:
         return check(client, image, name)
     except (*UNREADABLE, docker.errors.DockerException, *docker_errors.silence()) as error:

@@ -35,7 +35,7 @@ class ArticleModel:
 def of_articles(slug: str = "") -> list[ArticleModel]:
     """The models of one article, or of all articles that name hardware, each model once; raises UsageError for an unknown slug.
 
-    Of all articles one whose file has a mistake and a model without a pin are left out with a note: they must not keep other models from being fetched.
+    With all articles, an article file with a mistake and a model without a pin are left out with a note, so that the other models can be fetched.
     """
     pins = model_pins.load()
     if slug:
@@ -50,7 +50,7 @@ def of_articles(slug: str = "") -> list[ArticleModel]:
 
 
 def find(name: str) -> ArticleModel:
-    """The model with this name, whatever the models of other articles lack; raises KitError where real weights of it cannot be told."""
+    """The model with this name, whatever other models lack; raises KitError where the kit cannot recognise its real weights."""
     described = _described(articles.without_mistakes().values())
     if name not in described:
         raise KitError(f"no article uses the model {name!r}; type WEIGHTS=random")
@@ -58,7 +58,7 @@ def find(name: str) -> ArticleModel:
 
 
 def _described(chosen: Iterable[articles.Article]) -> dict[str, Mapping[str, Any]]:
-    """{name: the model's table}: of several articles with one model, a table that has the number of its parameters."""
+    """{name: the model's table}. Where several articles have a model, a table with the number of its parameters is taken."""
     tables = [model for article in chosen for model in (article.model, *article.models.values())]
     return {model["name"]: model for model in sorted(tables, key=lambda model: "parameters" in model)}
 

@@ -2,8 +2,8 @@
 
     models/hub/<organisation>--<name>/safetensors-<commit or path-id>/
 
-A guest makes the safetensors (bench/models/pickles.py), so nothing of it is trusted but tensors under the expected names. The folder
-appears whole, and its manifest says of which files it was made: of other files it is made anew.
+A guest makes the safetensors (bench/models/pickles.py), so the kit takes only tensors from it, in files with the expected names. The
+folder appears whole. Its manifest says which files it was made of: for other files it is made anew.
 """
 
 import dataclasses
@@ -54,7 +54,7 @@ def room_for(held: HeldModel) -> None:
 
 
 def keep(model: ArticleModel, held: HeldModel, made: Path, converted_by: str) -> HeldModel:
-    """Complete the folder `made`, on the same disk, that a guest has filled, and move it to its place. Raises KitError for what does not belong there."""
+    """Complete the folder `made`, which a guest has filled on the same disk, and move it to its place. Raises KitError for what does not belong there."""
     names = _expected(model, made)
     for file in held.files:
         if not files.is_weights(file.name) and not file.name.endswith(".index.json"):
@@ -87,7 +87,7 @@ def _expected(model: ArticleModel, made: Path) -> list[str]:
 
 
 def _onto_disk(path: Path) -> None:
-    """Let a file be on the disk before its folder gets its name: a machine that loses power must not keep half of it."""
+    """Make sure that a file is on the disk before its folder gets its name: a machine that loses power must not keep half a file."""
     with path.open("rb") as stream:
         os.fsync(stream.fileno())
 

@@ -31,7 +31,7 @@ PASSING = (408, 429, 500, 502, 503, 504)
 #: The longest wait that the hub may order.
 LONGEST_WAIT_S = 300.0
 
-#: Of a file or a folder: file systems take 255, of which the kit's own endings take some.
+#: The longest name of a file or a folder: file systems take 255 bytes, and the kit's own endings need some of them.
 LONGEST_NAME_BYTES = 240
 
 Answer = TypeVar("Answer")
@@ -110,7 +110,7 @@ def part_of(path: Path) -> Path:
 
 
 class _Counted:
-    """A file for writing that counts its bytes into a progress, and takes no more than the file has: a body may have no end."""
+    """A file for writing that counts its bytes into a progress, and takes no more bytes than the hub lists: a response may have no end."""
 
     def __init__(self, stream: BinaryIO | Any, progress: ByteProgress, file: ModelFile) -> None:
         self.stream, self.progress, self.file = stream, progress, file

@@ -66,5 +66,5 @@ def read(folder: Path) -> Manifest | None:
         found = msgspec.json.decode((folder / NAME).read_bytes(), type=Manifest)
     except (OSError, msgspec.MsgspecError):
         return None
-    # Others may write in a folder of models, and a file that is wrong is moved aside.
+    # Others may write into a folder of models, and the kit moves a wrong file aside: that must stay within the folder.
     return None if any("/" in file.name or not file.name.isprintable() for file in found.files) else found

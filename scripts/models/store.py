@@ -111,7 +111,7 @@ def _complete(model: ArticleModel, home: Path) -> HeldModel:
         for file in needed:
             _obtain(model, folder, file)
             now.remember(folder, file)
-        held = _held(model, folder, now)  # before the weights too: they are large, and the configuration shows another model
+        held = _held(model, folder, now)  # also before the weights: they are large, and the configuration already shows another model
     return held
 
 

@@ -1,6 +1,6 @@
 """The shape of docker/pins.toml: every key that the code reads, at any depth, and no other.
 
-What becomes a part of a path is a name: the pins of a bundle are those of somebody else, and lead to no file outside of it.
+A text that becomes a part of a path must be a name: the pins of a bundle come from somebody else, and must lead to no file outside it.
 """
 
 import re
@@ -33,7 +33,7 @@ class Base(Pin):
 
 
 class Sizes(Table):
-    """Of an installation, in MB, shown to the user before it begins."""
+    """The sizes of an installation in MB, shown to the user before it begins."""
 
     download_mb: int
     disk_mb: int
