@@ -103,9 +103,9 @@ def _named(word: str, present: Sequence[D]) -> D:
         fitting = [device for device in present if device.uuid.startswith(word)]
     if len(fitting) == 1:
         return fitting[0]
-    several = "names more than one GPU" if fitting else "names no GPU of this machine"
+    several = "names more than one GPU" if fitting else "names no GPU"
     known = ", ".join(f"{device.index} ({device.uuid})" for device in present)
-    raise PreflightError(f"{CUDA} is {_variables()[CUDA]!r}, and {word!r} {several}, which has {known}; correct the variable or unset it")
+    raise PreflightError(f"{CUDA} is {_variables()[CUDA]!r}, and {word!r} {several} of this machine, which has {known}; correct the variable or unset it")
 
 
 def refuse_none(asked: str) -> NothingRuns:

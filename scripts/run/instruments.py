@@ -91,9 +91,7 @@ def _refuse_unfit(name: str, planned: Planned, job: Job, options: Options) -> No
 def _refuse_without_model(job: Job) -> None:
     """Raise UsageError for a case that loads no model: an instrument would examine a model that no run of the case loads."""
     if not measurement.loads_model(job):
-        raise UsageError(
-            f"CASES is {job.case!r}, a case without a model, allowed with instrument is a case that loads one; try CASES=deepspeed ARTICLE=inference-tools"
-        )
+        raise UsageError(f"CASES is {job.case!r}, which loads no model; an instrument needs a case that loads one; try CASES=deepspeed ARTICLE=inference-tools")
 
 
 class _Said:

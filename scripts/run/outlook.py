@@ -174,8 +174,8 @@ def summary(rows: list[Row]) -> str:
     if to_go > unknown:
         parts.append(_time_to_go([row for row in rows if row.to_go and row.run_s is not None]))
     if unknown:
-        beside = "" if unknown == to_go else " beside that"
-        parts.append(f"the time of {unknown}{beside} is unknown: no run of the same row, with as many timed calls on as many devices, is stored")
+        runs = f"{unknown} more" if unknown < to_go else unknown
+        parts.append(f"the time of {runs} is unknown: no run of the same row, with as many timed calls on as many devices, is stored")
     return ", ".join(parts)
 
 

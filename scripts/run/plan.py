@@ -59,7 +59,7 @@ def tell_kept_sizes(planned: Sequence[Planned], asked: Options) -> None:
     kept = [f"{name} ({', '.join(map(str, own))})" for name, own in sizes.items() if set(own) != set(asked.batch_sizes)]
     typed = ",".join(map(str, asked.batch_sizes))
     if len(kept) == len(sizes):
-        raise UsageError(f"BATCH_SIZES is {typed}, which no case takes: those with a batch size of their own keep it, {', '.join(kept)}; leave BATCH_SIZES out")
+        raise UsageError(f"BATCH_SIZES is {typed}, and no case uses it, because each keeps its own batch size: {', '.join(kept)}; leave BATCH_SIZES out")
     if kept:
         print(f"note: BATCH_SIZES={typed} leaves cases with a batch size of their own as they are: {', '.join(kept)}", file=sys.stderr)
 

@@ -74,7 +74,7 @@ def lines(planned: Sequence[Planned], asked: Options) -> Iterator[str]:
     """The jobs, for PLAN=1."""
     waiting = split(planned, asked)
     at_once = _at_once(planned, asked)
-    marked = ", whose runs are marked as of a shared machine and judge nothing" if at_once > 1 else ": there is room for no more"
+    marked = ", whose runs are marked as of a shared machine and judge nothing" if at_once > 1 else ", because there is room for only one"
     yield f"{counted(len(waiting), 'job')}, {at_once} at once{marked}:"
     yield from (f"  {task.title}, {task.devices}" for task in waiting)
 

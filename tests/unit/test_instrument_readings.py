@@ -193,7 +193,7 @@ def test_earlier_readings_and_refused_answers_stay(examine, tmp_path):
 def test_a_case_without_a_model_is_refused(tmp_path):
     asked = Options(article="calibration", engine="host", device="cpu", scale="tiny", weights="random", stack="current", folder=tmp_path / "runs")
     planned = next(one for one in plan.plan(["transformers"], asked, every=False) if one.case.name == "empty")
-    with pytest.raises(UsageError, match="CASES is 'empty', a case without a model"):
+    with pytest.raises(UsageError, match="CASES is 'empty', which loads no model; an instrument needs"):
         instruments.examine("layers", planned, asked)
     assert not (tmp_path / "instruments").exists()
 

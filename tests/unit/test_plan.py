@@ -133,7 +133,9 @@ def test_batch_sizes_that_no_case_takes_are_refused_and_a_case_that_keeps_its_ow
         plan.tell_kept_sizes(plan.plan(ARTICLE.backends, asked, every=True), asked)
         return capsys.readouterr().err
 
-    expected = r"BATCH_SIZES is 1,8, which no case takes: those with .* keep it, workload-naive \(256\), serving-static \(64\); leave BATCH_SIZES out"
+    expected = (
+        r"BATCH_SIZES is 1,8, and no case uses it, because each keeps its own batch size: workload-naive \(256\), serving-static \(64\); leave BATCH_SIZES out"
+    )
     with pytest.raises(UsageError, match=expected):
         told(CASES="workload-naive,serving-static", BATCH_SIZES="1,8")
     assert told(CASES="batch,single", BATCH_SIZES="8") == "note: BATCH_SIZES=8 leaves cases with a batch size of their own as they are: single (1)\n"
