@@ -71,6 +71,8 @@ def test_runs_that_are_there_count_and_tell_how_long_the_others_take(tmp_path):
     (row,) = rows(["transformers"], asked)
     assert (row.done, row.to_go, row.run_s) == (3, 2, 23.0)
     assert outlook.summary([row]) == "5 runs: 3 are there, 2 to go, about 46 s"
+    unknown = dataclasses.replace(row, run_s=None)
+    assert outlook.summary([row, unknown]).startswith("10 runs: 6 are there, 4 to go, about 46 s, the time of 2 more is unknown: ")
     (anew,) = rows(["transformers"], dataclasses.replace(asked, force=True))
     assert (anew.done, anew.to_go, anew.run_s) == (0, 5, 23.0)
 
