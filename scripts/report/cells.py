@@ -69,12 +69,12 @@ def status(row: Row) -> Markdown:
 
 
 def case(row: Row) -> str:
-    """The case, marked where its environment differs from the pins: the note below the group's tables says where it is listed."""
+    """The case, marked where its environment differs from the pins: the note below the group's tables says where the differences are listed."""
     return row.name + (f" {MARK}" if row.differences else "")
 
 
 def judged_case(row: Row) -> Markdown:
-    """The case, and that its output failed its check: for tables without a column that tells it, whose numbers a reader would else compare."""
+    """The case, marked where its output failed its check: for tables without a status column, whose numbers a reader would else compare."""
     return Markdown("{}, **output FAILED**" if row.output_is_wrong else "{}").format(case(row))
 
 
@@ -84,7 +84,7 @@ def on(row: Row) -> str:
 
 
 def alike(told: Iterable[tuple[Told, Row]]) -> dict[Told, list[str]]:
-    """{what is told: the rows of which it is told, as lists name them}, in the order of the rows; what is empty is left out."""
+    """{a fact: the rows that it is about, named as in lists}, in the order of the rows; empty facts are left out."""
     rows_of: dict[Told, list[str]] = {}
     for one, row in told:
         if one:

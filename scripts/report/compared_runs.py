@@ -17,7 +17,7 @@ from scripts.report.text import plain
 
 
 def of(name: str, typed: str, runs: Path) -> list[results.Record]:
-    """The records that A or B stands for; UsageError names what it may be."""
+    """The records that A or B stands for; raises UsageError with the allowed values, and KitError for a result that cannot be read."""
     for path in (Path(typed), *(folder / typed for folder in (runs, results.WITHOUT_CONTAINERS, results.TRIALS))):
         if (path / "result.json").is_file():
             try:
@@ -34,7 +34,7 @@ def of(name: str, typed: str, runs: Path) -> list[results.Record]:
 
 
 def _all_in(name: str, typed: str, folder: Path) -> list[results.Record]:
-    """The records of a folder; what cannot be read is told. UsageError for a folder without a run."""
+    """The records of a folder; a line tells each run that cannot be read. Raises UsageError for a folder without a readable run."""
     records, skipped = results.load_runs(folder)
     for skip in skipped:
         print(plain(f"skipped {skip.path}: {skip.reason}"), file=sys.stderr)
@@ -50,7 +50,7 @@ def _at_revision(name: str, revision: str) -> list[results.Record]:
         raise UsageError(f"{name} is {revision!r}, and there is no git repository here; type a folder: {name}=reports/runs")
     if done.returncode != 0:
         allowed = "a run's id, a folder of runs or a git revision with reports/runs"
-        if revision.startswith((".", "/")):  # no revision does
+        if revision.startswith((".", "/")):  # no revision begins so
             makes = f"type {results.measuring_into(Path(revision))}, which makes such a folder, or {name}=reports/runs"
             raise UsageError(f"{name} is {revision!r}, which is not a folder, allowed are {allowed}; {makes}")
         cause = "" if b"not a valid object name" in done.stderr else f" ({first_line(done.stderr.decode(errors='replace'))})"
@@ -61,6 +61,6 @@ def _at_revision(name: str, revision: str) -> list[results.Record]:
         try:
             with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
                 unpack.unpack(archive, Path(folder))
-        except (tarfile.TarError, KitError) as error:  # a link among its runs; or git's attributes keep all of them back
+        except (tarfile.TarError, KitError) as error:  # a link among the runs, or git attributes that keep all runs out of the archive
             raise KitError(f"{name} is {revision!r}, whose reports/runs cannot be unpacked: {first_line(error)}; try {name}=reports/runs") from error
         return _all_in(name, revision, Path(folder) / "reports" / "runs")

@@ -1,4 +1,4 @@
-"""The words on claims by the two sides of make compare, side by side: what stands in the report on each of them."""
+"""The verdicts on claims by A and by B of make compare, side by side, as the report on each side has them."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -31,9 +31,9 @@ class Pair:
 
 
 def pairs(a: Sequence[Group], b: Sequence[Group], known: Mapping[str, Article]) -> list[Pair]:
-    """Each claim of which both sides have rows, other than the same runs, and that one of them tested.
+    """Each claim that at least one side tested, and for which both sides have rows that are not the same runs.
 
-    B has the verdict that its report tells first. A has its own on the same kind of machine, stack and variant, where it has rows there, else its first.
+    B's verdict is the first of its report. A's verdict is the one in the same setting, for as many new tokens, where A has rows there, else A's first.
     """
     of_a, of_b = _claims(a, known), _claims(b, known)
     found = [Pair(name, _nearest(of_a[name], lines.headline), lines.headline) for name, lines in of_b.items() if name in of_a]
@@ -52,7 +52,7 @@ def table(found: Sequence[Pair]) -> Markdown:
 
 
 def _claims(groups: Sequence[Group], known: Mapping[str, Article]) -> dict[str, Lines]:
-    """{article and claim: its verdicts}; a claim that cannot be judged is told, and its article left out."""
+    """{article and claim: its verdicts}; an article with a claim that cannot be judged is left out, with a note."""
     found: dict[str, Lines] = {}
     for slug in dict.fromkeys(group.key.article for group in groups if group.key.article in known):
         try:
@@ -65,7 +65,7 @@ def _claims(groups: Sequence[Group], known: Mapping[str, Article]) -> dict[str, 
 
 
 def _word(judged: Judged) -> Markdown:
-    """ "**holds in part**: faster: holds; 3.83 times: refuted": with its parts where they came out differently, for two sides may hold in other parts."""
+    """ "**holds in part**: faster: holds; 3.83 times: refuted": the parts follow where their words differ, because A and B may hold in different parts."""
     parts = judged.verdict.parts if judged.verdict.parts_differ else []
     told = Markdown.escape("; ".join(f"{part.name}: {part.word}" for part in parts))
     return Markdown(": ").join(filter(None, [claims.word(judged), told]))

@@ -2,8 +2,8 @@
 
 A and B are each a run (its id or folder), a folder of runs, or a git revision, whose reports/runs counts. Rows are compared where
 they are of the same article, case, variant, batch size, number of devices, stack, device, host, engine and weights; ACROSS names
-some of the last five that may differ. Many rows of one side alone are counted, and ALL_ROWS=1 lists them. Markdown on standard
-output; THRESHOLD=5 ends with exit code 1 where a row's whole interval is slower by more than 5 %.
+some of the last five that may differ. If one side alone has many rows, these are only counted; ALL_ROWS=1 lists them. The output
+is Markdown; THRESHOLD=5 ends with exit code 1 where a row's whole interval is slower by more than 5 %.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from scripts.verdicts.relations import pairs
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
 
-#: What rows may differ in when ACROSS names it, and the fields of a group's key and its kind of machine that it stands for.
+#: {a value of ACROSS: the fields of a group's key and its kind of machine in which rows may then differ}.
 ACROSS = {
     "stack": ("stack",),
     "device": ("device", "model", "device_facts", "processor", "host"),
@@ -35,13 +35,13 @@ ACROSS = {
 FASTER, SLOWER, NOT_COMPARABLE, SAME = "faster", "slower", "not comparable", "the same runs"
 ONLY_A, ONLY_B = "only in A", "only in B"
 
-#: More rows than these that one side alone has are counted and not listed: the rows that were compared would not be seen among them.
+#: If one side alone has more rows than these, they are counted and not listed: a reader would overlook the compared rows among them.
 MOST_LISTED = 10
 
 
 @dataclasses.dataclass(frozen=True)
 class Timed:
-    """A row's calls of so many new tokens, 0 where none was timed; `own` is what ACROSS lets it differ in, in words."""
+    """A row's calls of `new_tokens` tokens, 0 where none was timed; `own` is, in words, the part of the row's setting that ACROSS lets differ."""
 
     row: Row
     new_tokens: int
@@ -50,9 +50,9 @@ class Timed:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """One row of the comparison: `ratio` is B's time over A's, None where a side lacks the row, or the two are not comparable for `reason`.
+    """One row of the comparison: `ratio` is B's time over A's, None where a side lacks the row, or where `reason` says why the two are not comparable.
 
-    `setting` is what the rows of a group share besides, in words: "current, host, NVIDIA H200, …"; `sides` is in what A and B may differ, by ACROSS.
+    `setting` is, in words, what else the rows share: "current, host, NVIDIA H200, …". `sides` are A's and B's values of what ACROSS lets differ.
     """
 
     name: str
@@ -64,12 +64,12 @@ class Difference:
     sides: tuple[str, str] = ("", "")
 
     def is_slower_by(self, percent: float) -> bool:
-        """Is B slower by more than this for certain: with the whole interval?"""
+        """Is B slower by more than `percent` with its whole interval?"""
         return self.word == SLOWER and self.ratio is not None and self.ratio.low is not None and self.ratio.low > 1 + percent / 100
 
 
 def _fields(group: Group) -> dict[str, str]:
-    """{field: value} of a group's key without the article, its kind of machine field by field; a value may be ""."""
+    """{field: value} of a group's key and its kind of machine, without the article; a value may be ""."""
     fields: dict[str, str] = {}
     for name, value in vars(group.key).items():
         fields |= vars(value) if name == "kind" else {name: value}
@@ -119,7 +119,7 @@ def judge(name: tuple[str, str], first: Timed, second: Timed, same_question: boo
 
 
 def _calls_of_no_length(row: Row) -> str:
-    """Why a row's calls are not as much work as those of another run of it; "" where they are."""
+    """Why calls of two runs of a row may not do equal work; "" where they do."""
     if rates.latency(row):
         return "a call answers what has arrived, so its time is no speed; the report has latencies"
     if row.record.job.form in rates.WRITING_FORMS:
@@ -136,7 +136,7 @@ def _why_not(before: Row, after: Row, new_tokens: int) -> str:
 
 
 def articles_told() -> dict[str, articles.Article]:
-    """The articles, which order the rows and decide no word; a mistake in a file is told and stops nothing."""
+    """The articles, which only give the order of the rows; a mistake in an article's file gives a note and stops nothing."""
     known, left_out = articles.apart()
     for mistake in left_out.values():
         print(f"note: {plain(mistake)}; its rows are compared all the same, in the order of their names", file=sys.stderr)
@@ -144,7 +144,7 @@ def articles_told() -> dict[str, articles.Article]:
 
 
 def compare(a: Sequence[Group], b: Sequence[Group], across: Sequence[str] = ()) -> list[Difference]:
-    """Every row of A and B, those of both first: each row of A with each row of B of its name."""
+    """Every row of A and B: first each row of A with each row of B of the same name, then the rows of one side alone."""
     first, second = _named(a, across), _named(b, across)
     both = [
         dataclasses.replace(judge(name, before, after, same_question="weights" not in across), sides=(before.own, after.own))
@@ -157,10 +157,10 @@ def compare(a: Sequence[Group], b: Sequence[Group], across: Sequence[str] = ()) 
 
 
 def across_that_match(a: Sequence[Group], b: Sequence[Group]) -> list[str]:
-    """The shortest values of ACROSS with which some row is in both A and B; [] where none does that."""
+    """The shortest values of ACROSS with which some row is in both A and B; [] where there are none."""
     for count in range(1, len(ACROSS) + 1):
         found = [set(names) for names in itertools.combinations(ACROSS, count) if _named(a, names).keys() & _named(b, names).keys()]
-        # "device" lets the host differ too, so where "host" is enough it is no advice.
+        # "device" lets the host differ too, so where "host" is enough, "device" is not suggested.
         if found := [names for names in found if "device" not in names or {*names, "host"} - {"device"} not in found]:
             return [",".join(name for name in ACROSS if name in names) for names in found]
     return []
@@ -185,11 +185,11 @@ def is_without_a_pair(differences: Sequence[Difference]) -> bool:
 
 
 def markdown(differences: Sequence[Difference], all_rows: bool = False, verdicts: Markdown = Markdown(), across: Sequence[str] = ()) -> Markdown:
-    """The comparison as Markdown: how often each word stands, the table of `verdicts`, and a table for each setting.
+    """The comparison as Markdown: how often each word occurs, the table of `verdicts`, and a table for each setting.
 
-    Where no row is in both A and B, `across` are the values of ACROSS with which some are.
+    Where no row is in both A and B, `across` are the values of ACROSS with which some rows are.
 
-    Rows of the same runs are counted and not listed; nor are more than MOST_LISTED rows of one side alone, unless `all_rows` is asked for.
+    Rows of the same runs are counted and not listed; so are more than MOST_LISTED rows of one side alone, unless `all_rows` is true.
     """
     words = [difference.word for difference in differences]
     many = [] if all_rows else [word for word in (ONLY_A, ONLY_B) if words.count(word) > MOST_LISTED]
@@ -199,7 +199,7 @@ def markdown(differences: Sequence[Difference], all_rows: bool = False, verdicts
 
 
 def _summary(differences: Sequence[Difference], across: Sequence[str]) -> Markdown:
-    """How often each word stands, and which rows have no line of their own."""
+    """How often each word occurs, and which rows have no line of their own."""
     words = [difference.word for difference in differences]
     counts = ", ".join(f"{words.count(word)} {word}" for word in (FASTER, SLOWER, parts.UNDECIDED, NOT_COMPARABLE, SAME, ONLY_A, ONLY_B))
     told = Markdown("{}: {}.").format(counted(len(words), "row"), counts)

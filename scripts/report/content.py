@@ -1,4 +1,4 @@
-"""What a report is made of: its runs in groups, the verdicts on them, its pictures, and where it leads to."""
+"""What a report is made of: its runs in groups, the verdicts on them, its pictures and its links."""
 
 import dataclasses
 import itertools
@@ -21,12 +21,12 @@ class Beside:
 
 @dataclasses.dataclass(frozen=True)
 class Links:
-    """Where a report leads to: it follows from the places of the report and its runs, not from what the runs hold.
+    """The links of a report, which follow from the places of the report and its runs, not from what the runs hold.
 
     runs      the link to the folder of runs
-    command   what stands for that folder in a command; "" where the kit takes it of itself
-    beside    of the report on runs without containers, for the first report; None where there is none
-    first     the link to the first report, in that on runs without containers; "" in any other
+    command   how a command names that folder; "" where the kit takes the folder by default
+    beside    in the first report, the report on runs without containers; None where there is none
+    first     in the report on runs without containers, the link to the first report; "" in any other
     limits    the link to docs/limits.md; "" in a report that lies outside of the kit
     """
 
@@ -44,7 +44,7 @@ class Content:
     by_article  {slug: its groups}, articles in the order of the report
     verdicts    {slug: what scripts/verdicts/judging.py gives} of the articles that the kit has
     pictures    {"<group>-<view>", or views/overview.py's: SVG}
-    broken      the names of the views that the report goes without, because their own code fails
+    broken      the names of the views that are left out because their own code fails
     """
 
     records: Sequence[Record]

@@ -26,7 +26,7 @@ Value = str | int | float | bool | None
 
 @dataclass(frozen=True)
 class Line:
-    """A row's calls of so many new tokens; 0 for a row that timed none."""
+    """A row's calls of `new_tokens` tokens; 0 for a row that timed none."""
 
     group: Group
     row: Row
@@ -67,7 +67,7 @@ def _output_right(line: Line) -> Value:
 
 @dataclass(frozen=True)
 class Column:
-    """A name with its unit, what it means, and its value of a line: None where there is none."""
+    """A name with its unit, its meaning, and the function that gives its value for a line: None where there is none."""
 
     name: str
     meaning: str
@@ -182,5 +182,5 @@ def _rounded(value: Value) -> Value:
 
 
 def _cell(value: Value) -> Value:
-    """A word that a spreadsheet would take for a formula is told to be a word."""
+    """A value for CSV: an apostrophe keeps a spreadsheet from taking a word for a formula."""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value

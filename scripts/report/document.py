@@ -109,7 +109,7 @@ def _refuse_files_of_others(out: Path, names: Iterable[str]) -> None:
 
 
 def _place(article: Article | None) -> tuple[bool, str]:
-    """Articles in the order of their time, then what made no claims."""
+    """The sort key of an article: those with claims come first, by their stacks, whose names are dates."""
     return not (article and article.claims), article.stack if article else ""
 
 
@@ -121,8 +121,8 @@ def _by_article(groups: Sequence[Group], known: Mapping[str, Article]) -> dict[s
 
 @dataclass(frozen=True)
 class Written:
-    """What `make report` writes of a folder of runs to `out`: the text of every page, of the rows as data and of the schemas; what they were made of, and
-    the runs left out.
+    """What `make report` writes to `out` for a folder of runs: the text of every page, of the rows as data and of the schemas; the content behind them,
+    and the runs left out.
 
     faults  {name: its mistake} of the views that are left out
     """
@@ -137,7 +137,7 @@ class Written:
 
 @contextlib.contextmanager
 def _records_stay() -> Iterator[None]:
-    """Keep the records out of the search for garbage: they are needed to the end, and looking through thousands of them takes a fifth of the time."""
+    """Keep the records out of garbage collection: they are needed to the end, and scanning thousands of them takes a fifth of the time."""
     gc.freeze()
     try:
         yield
@@ -146,7 +146,7 @@ def _records_stay() -> Iterator[None]:
 
 
 def _written(runs: Path, out: Path) -> Written:
-    known = _articles_for(runs)  # before the records, among which garbage is long to look for
+    known = _articles_for(runs)  # before the records, which slow garbage collection down
     records, unreadable = results.load_runs(runs)
     print(f"report on {os.path.relpath(runs)}: {counted(len(records), 'run')}; judging the articles' claims", file=sys.stderr, flush=True)
     if note := ahead.note(records, datetime.datetime.now(datetime.UTC)):
@@ -169,20 +169,20 @@ def _without_faulty_views(
             report, left_out = failures.made_of(records, runs, functools.partial(made, known=known, links=links, broken=tuple(faults)))
             return report, left_out, faults
         except failures.OwnFault as fault:
-            if not fault.view or fault.view in faults:  # only a view can be left out of a page, and that once
+            if not fault.view or fault.view in faults:  # only a view can be left out, and only once
                 raise
             faults[fault.view] = fault
 
 
 def _articles_for(runs: Path) -> dict[str, Article]:
-    """Every article for the reports that the kit keeps; for another an article whose file has a mistake is left out, with a note."""
+    """Every article for the reports that the kit keeps; for other reports, articles whose files have mistakes are left out, with notes."""
     return articles.load_all() if runs in (results.RUNS, results.WITHOUT_CONTAINERS) else articles.without_mistakes_told()
 
 
 def _links(runs: Path, out: Path, known: Mapping[str, Article]) -> Links:
     first = _link(out, results.RUNS.parent / pages.INDEX) if runs == results.WITHOUT_CONTAINERS else ""
     limits = _link(out, ROOT / "docs" / "limits.md") if out.resolve().is_relative_to(ROOT) else ""
-    command = "" if runs in (results.RUNS, results.WITHOUT_CONTAINERS) else "/folder/of/these/runs"  # a page tells nobody where that is on this machine
+    command = "" if runs in (results.RUNS, results.WITHOUT_CONTAINERS) else "/folder/of/these/runs"  # a page does not show paths of this machine
     return Links(_link(out, runs), command, _beside(runs, out, known), first, limits)
 
 
@@ -191,7 +191,7 @@ def _link(out: Path, target: Path) -> str:
 
 
 def _beside(runs: Path, out: Path, known: Mapping[str, Article]) -> Beside | None:
-    """What the kit's first report says of the one without containers."""
+    """What the kit's first report says about the report on runs without containers; None for other reports, or where there are no such runs."""
     apart = results.WITHOUT_CONTAINERS
     records = results.load_all(apart)[0] if runs == results.RUNS else []
     groups = {group.slug for group in row_groups.build(records, known)}
@@ -199,7 +199,7 @@ def _beside(runs: Path, out: Path, known: Mapping[str, Article]) -> Beside | Non
 
 
 def _kept() -> list[Written]:
-    """The reports that the kit keeps: the first, and that on the runs without containers where there are any, or were."""
+    """The reports that the kit keeps: the first, and the one on runs without containers where there are such runs, or pages on earlier ones."""
     apart = results.WITHOUT_CONTAINERS
     folders = [results.RUNS, *([apart] if results.any_run(apart) or pages.written_by_the_kit(apart.parent) else [])]
     return [_written(runs, runs.parent) for runs in folders]
@@ -222,9 +222,9 @@ def check_pages() -> None:
 
 
 def write(runs: Path, out: Path, with_rows: bool = False) -> Path:
-    """Write the report on a runs folder to `out`, with a page a row if asked, print its table and its path, return the path; raises KitError.
+    """Write the report on a runs folder to `out`, with a page per row if asked, print its table and its path, return the path; raises KitError.
 
-    With the kit's first report goes that on the runs without containers. Where the code of a view fails all else is written before the error.
+    The report on runs without containers is written with the kit's first one. Where the code of a view fails, all else is written before the error.
     """
     if out.resolve().is_relative_to(runs.resolve()):
         raise UsageError(
@@ -244,7 +244,7 @@ def write(runs: Path, out: Path, with_rows: bool = False) -> Path:
 
 
 def _refuse_faults(every: Sequence[Written]) -> None:
-    """Raise KitError where a report lacks a view, a line for each, with its place in the first of these reports that lacks it."""
+    """Raise KitError where a report lacks a view: a line per view, on the fault in the first of these reports that lacks the view."""
     faults = {view: fault for written in reversed(every) for view, fault in written.faults.items()}
     if faults:
         raise KitError("\n".join(f"{fault}; until then the report is without this view" for fault in faults.values()))

@@ -1,6 +1,6 @@
-"""A report that comes whatever a result holds: the run that a part of the report raises on is left out and named.
+"""A report is made whatever a result holds: a run on which a part of the report raises is left out and named.
 
-A part that raises on too many runs has a mistake in its own code: that is told in one line, and a view is left out in place of the runs.
+A part that raises on too many runs has a mistake in its own code: one line tells the mistake, and a view is left out instead of the runs.
 """
 
 import contextlib
@@ -18,12 +18,12 @@ from scripts.results import Record, Skipped
 
 Made = TypeVar("Made")
 
-#: What fails on more runs than these, and on more than a tenth of them, is the kit's own fault and not a result's.
+#: A failure on more runs than these, and on more than a tenth of all runs, is the kit's own fault and not a result's.
 MOST_LEFT_OUT = 3
 
 
 class Broken(Exception):
-    """A part of the report raised on some of these runs; the cause is what it raised. `view` is the name of the view whose part it is, "" for none."""
+    """A part of the report raised `error` on some of `records`. `view` names the view that the part belongs to, "" for none."""
 
     def __init__(self, part: str, records: Sequence[Record], cause: Exception, view: str = "") -> None:
         super().__init__(f"{part}: {type(cause).__name__}: {cause}")
@@ -31,7 +31,7 @@ class Broken(Exception):
 
 
 class OwnFault(KitError):
-    """A part of the report raises on so many runs that its code has the mistake; `view` as in Broken, `code` its place where no view has it."""
+    """A part of the report raises on so many runs that the mistake is in its code. `view` as in Broken; `code` is the view, or without one the place."""
 
     def __init__(self, broken: Broken, records: Sequence[Record]) -> None:
         on = f", first on {records[0].id}" if records else ""
@@ -49,7 +49,7 @@ def _place(error: Exception) -> str:
 
 @contextlib.contextmanager
 def part(name: str, records: Sequence[Record], view: str = "") -> Iterator[None]:
-    """Name a part of the report, and the runs that it is made of, where it raises."""
+    """Turn an error into Broken, which names the part of the report and the runs that the part is made of; KitError and Broken pass."""
     try:
         yield
     except (Broken, KitError):
@@ -59,7 +59,7 @@ def part(name: str, records: Sequence[Record], view: str = "") -> Iterator[None]
 
 
 def made_of(records: Sequence[Record], runs: Path, make: Callable[[Sequence[Record]], Made]) -> tuple[Made, list[Skipped]]:
-    """What `make` gives of all records but those on which it raises, and those; raises OwnFault where the fault is the kit's."""
+    """(what `make` gives for the records on which it does not raise, the runs left out); raises OwnFault where the fault is the kit's."""
     kept = list(records)
     skipped: list[Skipped] = []
     told: list[str] = []
@@ -92,7 +92,10 @@ def _most_frequent(faults: Sequence[OwnFault]) -> OwnFault:
 
 
 def _culprits(broken: Broken, make: Callable[[Sequence[Record]], object]) -> Sequence[Record]:
-    """The fewest of the broken part's runs that halving finds and that `make` raises on by themselves; none where it raises without any."""
+    """The run on which `make` raises, found by halving the broken part's runs; [] for a part without runs.
+
+    Where `make` raises only on several runs together, the first run without which it does not raise, else the last.
+    """
 
     def fails(records: Sequence[Record]) -> bool:
         try:
@@ -105,7 +108,7 @@ def _culprits(broken: Broken, make: Callable[[Sequence[Record]], object]) -> Seq
     while len(suspects) > 1:
         half = len(suspects) // 2
         failing = next((some for some in (suspects[:half], suspects[half:]) if fails(some)), None)
-        if failing is None:  # only together
+        if failing is None:  # raises only on runs of both halves together
             return [next((record for record in suspects if not fails([other for other in suspects if other is not record])), suspects[-1])]
         suspects = failing
     return suspects

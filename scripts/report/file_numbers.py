@@ -1,4 +1,4 @@
-"""Numbers of committed files that are no runs' means: what an instrument read, what an article published, what a job asked for."""
+"""Numbers of committed files other than means of runs: an instrument's readings, an article's published numbers, a job's values."""
 
 import contextlib
 import errno
@@ -14,16 +14,16 @@ from typing import Any
 from scripts import json_objects
 from scripts.paths import ROOT
 
-#: Neither infinite nor no number, which Python's JSON allows.
+#: Numbers lie below this bound, which excludes Infinity and NaN: Python's JSON reads both.
 LARGEST = 1e300
 
 READERS: dict[str, Callable[[str], Any]] = {".json": functools.partial(json.loads, object_pairs_hook=json_objects.unambiguous), ".toml": tomllib.loads}
 
 
 def at(file: str, path: str, root: Path = ROOT) -> float:
-    """The number at a path such as rows/3/us or cases/deepspeed/published/mean_ms of a JSON or TOML file below `root`; of a list of numbers the median.
+    """The number at a path such as rows/3/us or cases/deepspeed/published/mean_ms of a JSON or TOML file below `root`; the median of a list.
 
-    A step names a key of a table; of a list it is the position, or the `name` or `id` of an element, or `*` for each element.
+    A step names a key of a table; in a list, it is the position, the `name` or the `id` of an element, or `*` for each element.
     Raises FileNotFoundError, and ValueError where the path leads to no number.
     """
     return float(statistics.median(all_at(file, path, root)))
@@ -45,25 +45,25 @@ def all_at(file: str, path: str, root: Path = ROOT) -> list[float]:
 
 
 def place_of(file: str, root: Path = ROOT) -> Path:
-    """Where a file below `root` lies; raises FileNotFoundError, and ValueError for what is no file there: a page of a bundle is not trusted."""
+    """The path of a file below `root`; raises FileNotFoundError, and ValueError for other paths, because pages of a bundle are not trusted."""
     state = None
     try:
         place = (root / file).resolve()
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             state = place.stat()
-    except (OSError, RuntimeError) as error:  # too long, or a link to itself, which `resolve` of Python 3.13 lets pass
+    except (OSError, RuntimeError) as error:  # a name too long, or a link to itself, which Python 3.13 refuses only in `stat`
         raise ValueError(f"{file[:60]} names no file: {getattr(error, 'strerror', None) or 'its links lead to each other'}") from error
     if not place.is_relative_to(root.resolve()):
         raise ValueError(f"{file} lies outside of the repository")
     if state is None:
         raise FileNotFoundError(errno.ENOENT, "there is no such file", str(place))
-    if not stat.S_ISREG(state.st_mode):  # of a pipe reading would not end
+    if not stat.S_ISREG(state.st_mode):  # reading a pipe would not end
         raise ValueError(f"{file} is no file")
     return place
 
 
 def _taken(found: Any, step: str, refusal: str) -> list[Any]:
-    """What a step leads to: one value, or each element of a list."""
+    """The values that a step leads to: one, or each element of a list for `*`."""
     if step == "*" and isinstance(found, list) and found:
         return found
     children = _children(found)
@@ -77,7 +77,7 @@ def _is_number(found: Any) -> bool:
 
 
 def _children(found: Any) -> dict[str, Any]:
-    """What the next step may name."""
+    """{a next step: the value that it leads to}."""
     if isinstance(found, dict):
         return found
     if not isinstance(found, list):
@@ -92,7 +92,7 @@ def _steps(found: Any) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _read(path: Path, _changed_ns: int) -> Any:
-    """The file's content; a page names the same file many times."""
+    """The file's content, cached because a page names the same file many times."""
     if path.suffix not in READERS:
         raise ValueError(f"{path.name} is no file of numbers, allowed are {' and '.join(READERS)}")
     try:

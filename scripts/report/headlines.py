@@ -1,4 +1,4 @@
-"""The README's table of headlines: the claims that the articles' files call so, each with its verdict in the variant that judges it, nearest to the article."""
+"""The README's table of headlines: the claims marked so in the articles' files, each with its verdict in the judging variant, nearest to the article."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +18,7 @@ README = ROOT / "README.md"
 
 
 def table(verdicts: Mapping[str, ArticleVerdicts]) -> Markdown:
-    """A row a headline: the variant that judges it, nearest to the article. Below them stands how often each word stands for a claim, headline or not."""
+    """A row per headline. Below the table stands how often each word occurs among all claims, headlines or not."""
     chosen = [claim for of_article in verdicts.values() for claim in claims.headline_claims(of_article)]
     return blocks(with_header(COLUMNS, chosen), overview.tally(overview.every_claim(verdicts), "docs/verdict-rules.md") if chosen else Markdown())
 

@@ -12,7 +12,7 @@ from scripts.units import counted
 from scripts.verdicts import lookup
 from scripts.verdicts.row_groups import Group
 
-#: What stands in the settings of the index, for a reader who has seen nothing else.
+#: {a word in the settings of the index: its meaning}, for a reader who has seen nothing else.
 WORDS = {
     "random": "seeded random weights: the texts are not the model's",
     "random (recipe 2)": "seeded random weights, with larger matrices of attention and of the layers' outputs: a fault shows in the tokens",
@@ -57,7 +57,7 @@ def _elsewhere(beside: Beside | None) -> Markdown:
 
 
 def _of_index(slug: str, content: Content) -> dict[str, Markdown]:
-    """Settings with random weights that no verdict rests on stand behind a click, unless an article has no other setting of a full model on a GPU."""
+    """Settings whose random weights support no verdict stand behind a click, unless the article has no other setting of a full model on a GPU."""
     verdicts, groups = content.verdicts.get(slug), content.by_article[slug]
     earlier = [group for group in groups if _has_earlier_weights(group)]
     later = [group for group in groups if not _has_earlier_weights(group)]
@@ -73,7 +73,7 @@ def _of_index(slug: str, content: Content) -> dict[str, Markdown]:
 
 
 def _has_earlier_weights(group: Group) -> bool:
-    """All rows of a group share their weights."""
+    """The first row tells: all rows of a group share their weights."""
     return not lookup.weights_can_judge(group.rows[0])
 
 

@@ -1,4 +1,4 @@
-"""What a setting's page says of the noise of its machine, and of claims that its runs are too noisy for."""
+"""What a setting's page says about the noise of its machine, and about claims for which its runs are too noisy."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,7 +12,7 @@ from scripts.verdicts.judging import Judged
 from scripts.verdicts.parts import SIZE_FACTOR, UNDECIDED, Part
 from scripts.verdicts.row_groups import Group
 
-#: Nobody repeats a row more often.
+#: The most runs that a page suggests: nobody repeats a row more often.
 MOST_RUNS = 1000
 
 #: An undecided part whose runs scatter.
@@ -26,7 +26,7 @@ MIXTURE = Markdown(
 
 
 def section(group: Group, known: Sequence[Calibration], judged: Sequence[Judged]) -> Markdown:
-    """The noise floor of the group's machine where `make calibrate` measured it, and each undecided direction with what would decide it; may be empty."""
+    """The noise floor of the group's machine where `make calibrate` measured it, and what would decide each undecided part; may be empty."""
     of_machine = calibration.of_machine(known, group)
     return blocks(_floor(of_machine, group) if of_machine else Markdown(), lines(*_too_noisy(judged)))
 

@@ -22,7 +22,8 @@ from scripts.verdicts.row_groups import Group
 
 @dataclasses.dataclass(frozen=True)
 class Body:
-    """The pages as far as they follow from results: `whole` pages, and the parts of the index and of the page of runs by their names in the templates."""
+    """The pages as far as they follow from results: `whole` pages by name, the parts of the index by their names in its template, and the tables of the
+    page of runs."""
 
     whole: Mapping[str, Markdown]
     index: Mapping[str, object]
@@ -68,7 +69,7 @@ def method_page(records: Sequence[Record]) -> Markdown:
 
 
 def _first_judged(records: Sequence[Record]) -> str:
-    """ "all 187 results": how many were first judged by version 1 of the rules."""
+    """ "all 187", "12 of the 187": how many results were first judged by version 1 of the rules; "" for none."""
     earlier = sum(rules_version.first_judged_by(record) == 1 for record in records)
     return "" if not earlier else f"all {earlier}" if earlier == len(records) else f"{earlier} of the {len(records)}"
 
@@ -108,12 +109,12 @@ def article_page(slug: str, content: Content) -> Markdown:
 
 
 def nearest_of(groups: Sequence[Group], verdicts: ArticleVerdicts | None) -> Group:
-    """The group that tested most of the article's claims, else that most are told of; the first where none is."""
+    """The group that tested most of the article's claims; among equals the one with most headline verdicts, then the first."""
     return max(groups, key=lambda group: _told_of(group, verdicts))
 
 
 def _told_of(group: Group, verdicts: ArticleVerdicts | None) -> tuple[int, int]:
-    """(how many claims this group tested, how many are told of it)."""
+    """(how many headline verdicts of this group tested their claim, how many headline verdicts it has)."""
     words = [claim.headline.verdict.word for claim in (verdicts.claims if verdicts else []) if claim.headline.group is group]
     return sum(word != NOT_TESTED for word in words), len(words)
 

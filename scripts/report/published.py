@@ -21,12 +21,12 @@ def is_published_row(case: Case, row: Row, article: Article) -> bool:
 
 
 def tokens(case: Case, article: Article) -> int:
-    """Of how many new tokens the article's one number for a case is."""
+    """How many new tokens the calls have that the article's one number for a case is about."""
     return int(article.runs_of(case, "published")[0]["new_tokens"])
 
 
 def of_calls(cases: Mapping[str, Case], row: Row, new_tokens: int, article: Article | None) -> Case | None:
-    """Of `by_case`'s the one whose mean is of these very calls of a row; `new_tokens` 0 stands for a row without a time."""
+    """The case among `cases` (by `by_case`) whose published mean is of these very calls of a row; `new_tokens` 0 stands for a row without a time."""
     case = cases.get(row.case)
     return case if case and article and is_published_row(case, row, article) and new_tokens in (0, tokens(case, article)) else None
 
@@ -37,7 +37,7 @@ def mean_ms(case: Case | None) -> float | None:
 
 
 def ms_per_token(cases: Mapping[str, Case], row: Row, article: Article | None) -> float | None:
-    """Of the metric ms_per_token the article's number for a row in its batch size, on as many GPUs as the article's and loaded as its case says now."""
+    """The article's ms_per_token for a row's batch size; None unless the row ran on as many GPUs as the article and loaded as its case says now."""
     case = cases.get(row.case)
     if not case or not article or row.count != case.gpus or article.loaded_otherwise(row.record.job):
         return None

@@ -2,16 +2,26 @@
 
     <!-- ratio SLOWER FASTER -->3.41<!-- end -->
 
-`make report` puts the number there, and `make check` fails where it is another one. SLOWER and FASTER are the ids of runs; an id without its
-number stands for the runs of its row that count, as in the report's tables, also those that an earlier kit gave another id, and `…-01..02` for runs
-1 and 2, be their machine disturbed.
-`tokens=128` names the calls, where a run timed several; `decimals=1` the digits; `times=100` and `per=1000` multiply and divide. A row's `spread`
-is its slowest run over its fastest. A ratio is of the times of a call, an `item_ratio` of those of an item of the batch, a `kernel_ratio` of
-those in which a kernel ran on the only GPU, a `sets_ratio` the geometric mean of the ratios on each set of GPUs that ran both rows.
-`value FILE PATH` is a number of a committed file, `value_ratio FILE PATH FILE PATH` the first over the second, and `mean_ratio` the same of the means of two
-lists, as tables have ratios of a run's calls (scripts/report/file_numbers.py). `saved` is what the first has less than the second, as a share of the
-second, and `saved_range` the least and the greatest of these shares for two lists, number by number. `part_way` is where the first number lies on the way
-from the second (0) to the third (1), and `part_way_range` the same for three lists.
+`make report` puts the number there, and `make check` fails where the page has another one. SLOWER and FASTER are ids of runs. An id without the
+run's number stands for the runs of its row that count, as in the report's tables, also for runs to which an earlier kit gave another id. `…-01..02`
+stands for runs 1 and 2, even if their machine was disturbed. `tokens=128` names the calls, where a run timed calls of several lengths; `decimals=1`
+sets the digits; `times=100` and `per=1000` multiply and divide.
+
+    spread         a row's slowest run over its fastest
+    ratio          of the times of a call
+    item_ratio     of the times of an item of the batch
+    kernel_ratio   of the times in which a kernel ran on the only GPU
+    sets_ratio     the geometric mean of the ratios on each set of GPUs that ran both rows
+
+Numbers of committed files name FILE PATH for each number (scripts/report/file_numbers.py):
+
+    value          the number
+    value_ratio    the first number over the second
+    mean_ratio     the mean of the first list over that of the second, as tables have ratios of a run's calls
+    saved          by how much the first number is less than the second, as a share of the second
+    saved_range    the least and the greatest of these shares for two lists, number by number
+    part_way       where the first number lies on the way from the second (0) to the third (1)
+    part_way_range the least and the greatest of the same for three lists
 """
 
 import dataclasses
@@ -48,7 +58,7 @@ OF_A_ROW: Mapping[str, Callable[[Sequence[float]], float]] = {
 #: {what a number of a file is: how many words it needs}.
 FILE_KINDS = {"value": 2, "value_ratio": 4, "mean_ratio": 4, "saved": 4, "saved_range": 4, "part_way": 6, "part_way_range": 6}
 OPTIONS = ("tokens", "decimals", "times", "per")
-#: The most digits of an option, and the most decimals: the pages of a bundle are those of somebody else, and a number of a GB is no number.
+#: The most digits of an option, and the most decimals: pages of a bundle are not trusted, and could ask for a GB of digits.
 MOST_DIGITS, MOST_DECIMALS = 15, 20
 #: Runs of a row by their numbers: "…-01..02".
 SEVERAL = re.compile(r"(.+)-(\d+)\.\.(\d+)")
@@ -64,7 +74,7 @@ class NoRun(ValueError):
 def filled(page: str, text: str, records: Sequence[Record], strict: bool = True) -> str:
     """The text of a page with the numbers that these results give; raises KitError, which names page and marker, for a marker that is wrong.
 
-    Where a run is not there a number stays as it is, unless `strict`: whoever measures anew need not keep the runs that a page quotes.
+    Unless `strict`, a number whose run or file is missing stays as it is: whoever measures anew need not keep the runs that a page quotes.
     """
     named = _named(records)
     if len(BEGIN.findall(text)) != len(NUMBER.findall(text)):
@@ -97,7 +107,7 @@ def _named(records: Sequence[Record]) -> dict[str, Sequence[Record]]:
 
 
 def unfounded(root: Path, records: Sequence[Record]) -> int:
-    """How many numbers of the pages below `root` name a run or a file that is not there: nothing says that they are right."""
+    """How many numbers of the pages below `root` name a missing run or file, so that nothing shows that they are right."""
     named = _named(records)
     pages = [root / page.relative_to(ROOT) for page in PAGES]
     markers = [match for page in pages if page.is_file() for match in NUMBER.findall(page.read_text(encoding="utf-8"))]
@@ -105,7 +115,7 @@ def unfounded(root: Path, records: Sequence[Record]) -> int:
 
 
 def _lacks(root: Path, marker: "Marker", named: Mapping[str, Sequence[Record]]) -> bool:
-    """Is a run or a file of a number not there?"""
+    """Is a run or a file of a number missing?"""
     if marker.kind in FILE_KINDS:
         return not all(_is_file(file, root) for file in marker.names[::2])
     return not all(_runs(name, named) for name in marker.names)
@@ -121,7 +131,7 @@ def _is_file(file: str, root: Path) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Marker:
-    """What a comment asks for. `names` are ids of runs, or of a number of a file its FILE PATH."""
+    """What a comment asks for. `names` are ids of runs, or FILE PATH for each number of a file."""
 
     kind: str
     names: Sequence[str]
@@ -190,7 +200,7 @@ def _rows(marker: Marker, named: Mapping[str, Sequence[Record]]) -> list[Row]:
 
 
 def _counted(name: str, runs: Sequence[Record]) -> Sequence[Record]:
-    """Those that came to their end; of a whole row the undisturbed ones, where there are any (docs/verdict-rules.md)."""
+    """The runs that ended well; of a whole row only the undisturbed ones, where there are any (docs/verdict-rules.md)."""
     ended = [run for run in runs if run.status == "ok"]
     return ended if SEVERAL.fullmatch(name) else counting(ended)
 
@@ -258,7 +268,7 @@ def _means_ms(row: Row) -> list[float]:
 
 
 def _kernels_ms(row: Row) -> list[float]:
-    """Of each run that tells it the time in which a kernel ran, of its mean call."""
+    """The time of a mean call in which a kernel ran, for each run that tells it."""
     told = [run_facts.kernels_ms(run, count, mean_ms) for run, mean_ms, count in _timed(row)]
     if not any(told):
         raise ValueError(f"no run of {row.name} tells for how much of its time a kernel ran on its only GPU")
@@ -295,14 +305,14 @@ def _peaks_bytes(row: Row) -> list[int]:
 
 
 def save(records: Sequence[Record], pages: Sequence[Path] = PAGES) -> None:
-    """Put the numbers of the runs that are there into the pages that are there."""
+    """Put the numbers into the pages that exist; numbers of missing runs stay."""
     for page, text, new in _pages(records, pages, strict=False):
         if new != text:
             write_whole(page, new)
 
 
 def check(records: Sequence[Record], pages: Sequence[Path] = PAGES) -> None:
-    """Raise KitError where a number is not that of the results, or its run is not there."""
+    """Raise KitError where a number is not that of the results, or its run is missing."""
     for page, text, new in _pages(records, pages, strict=True):
         for old, now in zip(NUMBER.finditer(text), NUMBER.finditer(new), strict=True):
             if old[0] != now[0]:

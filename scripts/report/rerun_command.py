@@ -1,4 +1,4 @@
-"""The exact `make` lines that run a stored result's job again, and that measure what stands beside it unmeasured."""
+"""The exact `make` lines that run a stored result's job again, or that measure what is missing beside it."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from scripts.verdicts.lacking import Lacking
 #: A folder beside the kit. In it no committed run counts as done, so a command needs no FORCE=1, and what it measures mixes with no committed result.
 OWN_RUNS = "../mine/runs"
 
-#: The stack of today's versions, which is of no article.
+#: The stack of today's versions, which belongs to no article.
 TODAY = "current"
 
 
@@ -53,20 +53,20 @@ def line(record: Record, article: Article) -> str:
 
 
 def rest_of_table(record: Record, article: Article, cases: Sequence[str], count: int) -> str:
-    """`make article-deepspeed-inference … CASES=a,b GPUS=8`: what is not there of these cases, beside a result of the same table, on GPUs and at full size."""
+    """`make article-deepspeed-inference … CASES=a,b GPUS=8` measures what is missing of these cases beside a result, which ran on GPUs and at full size."""
     return _beside(record, article, {"CASES": ",".join(cases), "GPUS": str(count)})
 
 
 def rest_of_claims(record: Record, article: Article, claims: Sequence[str], lacking: Lacking) -> str:
-    """`make article-deepspeed-inference … CLAIMS=2.4,2.7 REPEATS=5 GPUS=1`: what verdicts on these claims lack, beside a result."""
+    """`make article-deepspeed-inference … CLAIMS=2.4,2.7 REPEATS=5 GPUS=1` measures what verdicts on these claims lack beside a result."""
     on = {"GPUS": str(lacking.gpus)} if lacking.gpus else {}
     return _beside(record, article, {"CLAIMS": ",".join(claims), "REPEATS": str(lacking.repeats), **on})
 
 
 def whole_article(article: Article, records: Sequence[Record], runs: str) -> str:
-    """`make article-deepspeed-inference STACK=hopper-2023-05 WEIGHTS=random REPEATS=5 RUNS=…`: five runs of every row, as these results of other articles ran.
+    """`make article-deepspeed-inference STACK=hopper-2023-05 WEIGHTS=random REPEATS=5 RUNS=…`: five runs of every row.
 
-    `runs` stands for their folder; "" where the kit takes that folder of itself.
+    The setting is that of these results of other articles. `runs` names their folder; "" where the kit takes that folder by default.
     """
     typed = {"STACK": _stack_as_of(article, records), "WEIGHTS": _shared([record.job.model["weights"] for record in records])}
     typed |= {"REPEATS": str(stats.LEAST_RUNS), "RUNS": runs, **_where(_shared([record.host["engine"] for record in records]))}
@@ -74,7 +74,7 @@ def whole_article(article: Article, records: Sequence[Record], runs: str) -> str
 
 
 def _stack_as_of(article: Article, records: Sequence[Record]) -> str:
-    """The stack that stands to an article as that of these results does to theirs: today's, or its own port to newer GPUs; "" for its own."""
+    """The article's port to newer GPUs where these results share a port, today's stack where they share that; else "", for the article's own stack."""
     used, stacks = _shared([record.job.stack for record in records]), pins.load().stacks
     if stacks.get(used, {}).get("port_of"):
         return next((name for name, table in stacks.items() if table.get("port_of") == article.stack), "")
@@ -87,7 +87,7 @@ def _shared(values: Sequence[str]) -> str:
 
 
 def _beside(record: Record, article: Article, chosen: Mapping[str, str]) -> str:
-    """What is not there of these rows, in the setting of a result."""
+    """The command that measures what is missing of these rows, in the setting of a result."""
     job = record.job
     typed = {"VARIANT": job.variant, "STACK": job.stack, "WEIGHTS": job.model["weights"], **chosen}
     return f"make article-{article.slug} {_typed(typed | _where(record.host['engine']))}"
@@ -102,7 +102,7 @@ def _typed(variables: Mapping[str, str]) -> str:
 
 
 def shown(record: Record, article: Article | None) -> Markdown:
-    """`line` as code, and in what the job differs from its case now: in its backend, or in what it loaded with. Empty where the article is not known
+    """`line` as code, with a note where the job's backend or loading arguments differ from those of its case now. Empty where the article is not known
     or lacks the variant now."""
     if not article or record.job.variant not in article.variants:
         return Markdown()

@@ -1,4 +1,4 @@
-"""A page a row, for site and bundle: every call as a dot, every number with its meaning, the raw results and the command that repeats the row."""
+"""A page per row, for site and bundle: every call as a dot, every number with its meaning, the raw results and the command that repeats the row."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,15 +32,15 @@ class RowPages:
 
 
 def of_runs(runs: Path, runs_link: str) -> RowPages:
-    """The pages of all rows of a folder of results; without those on which a page fails, and of an article with a mistake without its facts, as in the report.
+    """The pages of all rows of a folder of results. As in the report, runs on which a page fails are left out, and an article with a mistake gives no facts.
 
-    The report is written first: it tells such a mistake, and stops at it where the kit keeps the report.
+    The report is written first: it tells such a mistake, and a report that the kit keeps stops at it.
     """
     return of_records(results.load_runs(runs)[0], articles.without_mistakes(), runs, runs_link)
 
 
 def of_records(records: Sequence[Record], known: Mapping[str, Article], runs: Path, runs_link: str) -> RowPages:
-    """As of_runs, of results that are read already."""
+    """As of_runs, for results that are read already."""
     return failures.made_of(records, runs, lambda kept: made(row_groups.build(kept, known), known, runs_link))[0]
 
 

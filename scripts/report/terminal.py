@@ -16,7 +16,7 @@ from scripts.units import counted
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
 
-#: What stands before the time of a row whose machine was busy in each run.
+#: The mark before the time of a row whose machine was busy in every run.
 DISTURBED = "~"
 
 
@@ -60,7 +60,7 @@ def _summary(rows: Sequence[Row]) -> list[str]:
 
 
 def _without_agreement(row: Row) -> str:
-    """ "with a wrong output": what stands in the sum for a row whose output is not known to be right; "" for the others."""
+    """ "with a wrong output": how the summary counts a row whose output is not known to be right; "" for other rows."""
     if row.status != "ok":
         return row.status
     if not row.check:

@@ -1,8 +1,8 @@
 """The one door for text: whatever stands in the report is `Markdown`, and making Markdown of any other value escapes it.
 
 `Markdown("**{}** on {}").format(status, count)`, `+`, `%` and `join` escape their arguments too, and so do tables and templates: a
-forgotten escape shows a backslash too many, never a tag. What is escaped reads the same in GitHub's Markdown and in the site's, which
-knows no backslash before `<`, `>`, `&` and `~`: these become HTML's entities.
+mistake shows a backslash too many, never a tag. Escaped text reads the same in GitHub's Markdown and in the site's. The site's knows
+no backslash before `<`, `>`, `&` and `~`, so these become HTML's entities.
 """
 
 import re
@@ -13,8 +13,8 @@ from markupsafe import Markup
 
 LONGEST = 450
 ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-#: What means something anywhere; at the beginning of a line, what makes a heading or an item of a list; within a bare address, what
-#: GitHub makes a link by.
+#: Characters that mean something anywhere; at the beginning of a line, those that make a heading or an item of a list; within a bare
+#: address, those by which GitHub recognises a link.
 SPECIAL = re.compile(r"(?P<anywhere>[\\`*_\[\]|])|(?P<entity>[&<>~]|:(?=//)|(?<=www)\.)|^(?P<start>#|[-+](?=\s)|\d+[.)](?=\s))", re.IGNORECASE)
 
 
@@ -49,7 +49,7 @@ def prose(words: str) -> Markdown:
 
 
 def code(value: object) -> Markdown:
-    """A value as a code span; as escaped words where it holds what a code span cannot in one of the renderers."""
+    """A value as a code span, or as escaped words where it has characters that a code span of one of the renderers cannot hold."""
     line = " ".join(str(value).split())
     return Markdown(f"`{line}`") if line and line.isprintable() and not set(line) & set("`|<>&\\") else Markdown.escape(line)
 

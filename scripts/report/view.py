@@ -10,7 +10,7 @@ from scripts.verdicts.row_groups import Group
 
 @dataclass(frozen=True)
 class View:
-    """One figure; a group that has no row of it gets an empty section and no plot.
+    """One figure; a group without rows for it gets an empty section and no plot.
 
     summary  what stands on the fold that holds the section
     plot     SVG text, which lies in plots/<group>-<name>.svg

@@ -13,7 +13,7 @@ from scripts.report.plots.svg import HEAD, LETTER, WIDTH, Picture, cut, verdict_
 from scripts.report.text import plain
 from scripts.report.verdict_marks import SIGNS
 
-#: The letters of a line of a title; a longer title takes a second line, and TITLE is what that line adds to the row.
+#: The most letters on a line of a title; a longer title takes a second line, which adds TITLE pixels to the row.
 LONGEST = 60
 TITLE = 14
 #: The rows of a claim's parts lie closer, and their names begin further right.
@@ -21,15 +21,15 @@ PART = 18.0
 INDENT = 20.0
 #: The sign stands before the title: a narrow screen shows the picture's left side alone.
 SIGN = 16.0
-#: Ends of the axis, of the digits and of the picture, from right to left.
+#: Where the axis and the digits end, in pixels from the picture's right edge.
 RIGHT, DIGITS = 160.0, 108.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Dot:
-    """A measured ratio, the published one, and the verdict on the part that rests on them; None where there is none. `name` is the part's.
+    """A measured ratio, the published one, each None where there is none, and the verdict on the part of this `name`.
 
-    `on_gpus` are the same ratio on each set of GPUs alone, where the runs come from several.
+    `on_gpus` are the measured ratios on each set of GPUs alone, where the runs come from several sets.
     """
 
     word: str
@@ -41,7 +41,7 @@ class Dot:
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A claim with its verdict. `dots` are its ratios: with a name each has a row of its own below the title, without one that of the title."""
+    """A claim with its verdict. `dots` are its ratios: a dot with a name has a row of its own below the title, a dot without one is in the title's row."""
 
     title: str
     word: str
@@ -53,7 +53,7 @@ class Line:
 
 
 def plot(lines: Sequence[Line]) -> str | None:
-    """A line a claim, on one logarithmic axis of ratios; None where no claim has a ratio."""
+    """A line per claim, on one logarithmic axis of ratios; None where no claim has a ratio."""
     numbers = [number for line in lines for number in _numbers(line)]
     if not numbers:
         return None
@@ -78,7 +78,7 @@ def plot(lines: Sequence[Line]) -> str | None:
 
 
 def _wrapped(title: str) -> list[str]:
-    """A title in one line, or in two of which the second is cut."""
+    """A title in one line or two; the second is cut where it is too long."""
     first, *others = textwrap.wrap(plain(title), LONGEST) or [""]
     return [first, cut(" ".join(others), LONGEST)] if others else [first]
 
@@ -94,7 +94,7 @@ def _numbers(line: Line) -> list[float]:
 
 
 def _draw(picture: Picture, scale: scales.Scale, y: float, half: float, line: Line, title: Sequence[str]) -> None:
-    """A claim whose title's middle is at `y`, and `half` a title's height below it the rows of its parts."""
+    """Draw a claim: the middle of its title is at `y`, and the rows of its parts begin `half` the title's height below."""
     _sign(picture, 14, y, line.word)
     for place, words in enumerate(title):
         picture.text(14 + SIGN, y + 4 + TITLE * (place - (len(title) - 1) / 2), words)

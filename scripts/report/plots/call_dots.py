@@ -18,7 +18,7 @@ Runs = Sequence[tuple[int, Sequence[float]]]
 
 
 def plot(row: Row, setting: str) -> str | None:
-    """A panel for each number of new tokens, a line a run; None where nothing was timed."""
+    """A panel for each number of new tokens, a line per run; None where nothing was timed."""
     panels = {count: [(run.number, run_facts.series(run)[count]) for run in row.runs_of(count)] for count in row.new_tokens}
     shown = [count for count, runs in panels.items() if scales.finite(_calls_ms(runs))]
     if row.status != "ok" or not shown:
@@ -65,7 +65,7 @@ def _panel(picture: Picture, row: Row, new_tokens: int, runs: Runs, top: float) 
 
 
 def _finding(row: Row, new_tokens: int) -> str:
-    """How far the means of the runs lie apart; of a single run its calls."""
+    """How far the means of the runs lie apart, or the calls of a single run."""
     means = row.run_means_ms(new_tokens)
     of_runs = means if len(means) > 1 else row.timed_ms(new_tokens)
     what = f"the means of {len(means)} runs" if len(means) > 1 else f"the {len(of_runs)} calls of one run"

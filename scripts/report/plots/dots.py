@@ -9,7 +9,7 @@ from scripts.report.plots.scales import Scale
 from scripts.report.plots.svg import HEAD, LETTER, WIDTH, Picture, cut
 
 ROW = 22.0
-#: Below the last row of a panel: numbers of the axis and its unit.
+#: Pixels below the last row of a panel, for the axis's numbers and its unit.
 FOOT = 46.0
 LEGEND = 20.0
 LONGEST_NAME = 44

@@ -1,4 +1,4 @@
-"""A setting's memory: the peak of each row's fullest GPU as the host's NVML saw it, on a CPU of the guest's resident set."""
+"""A setting's memory: the peak of each row's fullest GPU as the host's NVML saw it; on a CPU, the peak of the guest's resident set."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from scripts.verdicts.row_groups import Group
 
 
 def plot(group: Group, article: Article | None = None) -> str | None:
-    """A dot a row; None without any."""
+    """A dot per row; None where no row has a peak."""
     rows = [row for row in group.rows if row.status == "ok" and not row.is_calibration]
     shown = [dot for row in rows if (dot := _dot(row))]
     if not shown:

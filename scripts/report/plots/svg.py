@@ -1,7 +1,7 @@
 """A picture as SVG text: shapes and words at places in pixels, in the colours of a light and of a dark page.
 
-Words stay text: a reader can select and search them, no font of this machine goes into the bytes, and a picture stays below 60 KB. Where a
-width of words matters it is estimated, for only the reader's machine knows its font.
+Words stay text: a reader can select and search them, no font of this machine goes into the bytes, and a picture stays below 60 KB. Where the
+width of words matters, it is estimated, because only the reader's machine knows the font.
 """
 
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ from scripts.report.verdict_marks import COLOURS, SIGNS
 from scripts.verdicts.parts import HOLDS, IN_PART, NOT_TESTED, REFUTED, UNDECIDED
 
 WIDTH = 820.0
-#: So wide is a letter of 12 pixels in the widest of the usual fonts.
+#: The width of a letter of 12 pixels in the widest of the usual fonts.
 LETTER = 6.8
-#: So much stands above the first panel: title, subtitle.
+#: The height above the first panel, for title and subtitle.
 HEAD = 52.0
 
 #: {class of a shape: (its colour on a light page, on a dark one)}: Okabe and Ito's colours, which the colour-blind can tell apart.
@@ -42,16 +42,16 @@ def verdict_class(word: str) -> str:
     return f"v{list(SIGNS).index(word)}"
 
 
-#: The same of what every picture has.
+#: {what every picture has: (its style on a light page, on a dark one)}.
 BASE = {".ground": ("fill:#ffffff", "fill:#0d1117"), "text": ("fill:#1f2328", "fill:#e6edf3"), ".muted": ("fill:#57606a", "fill:#9da7b1")}
 BASE |= {".grid": ("stroke:#d8dee4", "stroke:#30363d"), ".ink": ("stroke:#1f2328", "stroke:#e6edf3")}
 SIZES = "text{font:12px system-ui,sans-serif}.title{font-size:16px;font-weight:600}.small{font-size:11px}path{fill:none}"
-#: How a class of colour is used.
+#: {how a class of colour is used: its rule, from the colour and the ground}.
 LOOKS = {"fill": "fill:{0};stroke:{0}", "hollow": "fill:{1};stroke:{0}", "stroke": "fill:none;stroke:{0}", "words": "fill:{0}"}
 
 
 def _style(used: set[str]) -> str:
-    """The rules of a light page, then those of a dark one; of `used` classes alone. Without variables, which programs for print do not know."""
+    """The rules of a light page, then those of a dark one, for `used` classes only. They have no variables, which programs for print do not know."""
     colours = {**{verdict_class(word): both for word, both in COLOURS.items()}, **SERIES}
     themes = []
     for place, ground in enumerate(("#ffffff", "#0d1117")):
@@ -70,7 +70,7 @@ class Picture:
     """Shapes in the order in which they are drawn."""
 
     def __init__(self, height: float, title: str, subtitle: str, description: Sequence[str]) -> None:
-        """`title` is the finding, `subtitle` its setting, `description` what the picture shows, a sentence a shape, for those who do not see it."""
+        """`title` is the finding, `subtitle` its setting, `description` what the picture shows, a sentence per shape, for readers who cannot see it."""
         self.height = height
         words = escape(". ".join(plain(line) for line in description))
         self._head = [f"<title>{escape(plain(title))}</title>", f"<desc>{words}</desc>"]
@@ -103,7 +103,7 @@ class Picture:
         self._parts.append(f'<path d="M{_number(x)} {_number(y)}{SHAPES[word]}"{self._class(f"{verdict_class(word)} {look}")} stroke-width="{width}"/>')
 
     def interval(self, x1: float, x2: float, y: float, style: str) -> None:
-        """From one bound to the other, with a short upright at each."""
+        """A line from one bound to the other, with a short upright line at each."""
         bounds = f"M{_number(x1)} {_number(y - 4)}v8M{_number(x1)} {_number(y)}H{_number(x2)}M{_number(x2)} {_number(y - 4)}v8"
         self._parts.append(f'<path d="{bounds}"{self._class(f"{style} stroke")} stroke-width="1.5"/>')
 

@@ -1,4 +1,4 @@
-"""Numbers over the batch size: a small panel a system, both axes logarithmic and the same for all, each line named at its end."""
+"""Numbers over the batch size: a small panel per system, both axes logarithmic and the same for all, each line named at its end."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from scripts.report.plots import scales
 from scripts.report.plots.svg import HEAD, LETTER, SERIES, WIDTH, Picture, cut
 
 COLUMNS = 2
-#: Pixels: a panel, what lies below it, the line at the foot, a name at a curve's end.
+#: Heights in pixels: a panel, the gap below it, the line at the foot, a name at a curve's end.
 PANEL, GAP, FOOT, NAME = 190.0, 40.0, 14.0, 13.0
 LONGEST_NAME = 22
 MOST_SIZES = 9
@@ -17,7 +17,7 @@ MOST_SIZES = 9
 
 @dataclass(frozen=True)
 class Curve:
-    """A line of a panel: {batch size: number}; what was published is hollow and dotted."""
+    """A line of a panel, `points` {batch size: number}; published numbers are drawn hollow and dotted."""
 
     name: str
     points: Mapping[int, stats.Estimate]
@@ -25,7 +25,7 @@ class Curve:
 
 
 def plot(panels: Mapping[str, Sequence[Curve]], title: str, subtitle: str, unit: str) -> str | None:
-    """A panel a name, `unit` says what stands over what; None where no measured curve has two points."""
+    """A panel per name; `unit` names both axes; None where no measured curve has two points."""
     curves = [curve for of_panel in panels.values() for curve in of_panel]
     values = scales.finite([number for curve in curves for point in curve.points.values() for number in (point.value, point.low, point.high)])
     if not values or not any(len(curve.points) > 1 for curve in curves if not curve.published):

@@ -16,7 +16,7 @@ def named(row: Row) -> str:
 
 
 def legend(counts: Iterable[int], device: str) -> str:
-    """ "; ×4: on 4 GPUs", of the largest of these numbers of devices; "" where each has one."""
+    """ "; ×4: on 4 GPUs", for the largest of these numbers of devices; "" where that is 1."""
     most = max(counts, default=1)
     return f"; ×{most}: on {most} {device}s" if most > 1 else ""
 
@@ -44,7 +44,7 @@ def _dot(row: Row, new_tokens: int, cases: Mapping[str, Case], article: Article 
 
 
 def _finding(rows: Sequence[Row], new_tokens: int) -> str:
-    """What the panel of the longest calls shows; rows of several batch sizes or models answer no common question."""
+    """What the panel of the longest calls shows; rows of several batch sizes or models get no ratio, because they answer no common question."""
     right = [row for row in rows if row.output_is_right] or [row for row in rows if not row.check]
     if not right:
         return "No row has a right output"

@@ -1,4 +1,4 @@
-"""ms/token over the batch size, each token counted once, a panel for each system: measured lines, one a number of devices, beside the published points."""
+"""ms/token over the batch size, each token counted once, a panel per system: a measured line for each number of devices, beside published points."""
 
 from scripts import stats
 from scripts.articles import Article

@@ -1,4 +1,4 @@
-"""The tables and sections of the report: a figure a file."""
+"""The tables and sections of the report: one figure per file."""
 
 from scripts.report.view import View
 from scripts.report.views import (
@@ -20,7 +20,7 @@ from scripts.report.views import (
     workload,
 )
 
-#: What a group's section shows, in its order.
+#: The figures of a group's section, in order.
 VIEWS: tuple[View, ...] = (
     texts.VIEW,
     rate.VIEW,

@@ -47,7 +47,7 @@ def columns(group: Group) -> list[Column[Row]]:
 
 
 def of_calls(row: Row, words: str) -> str:
-    """What is told of the timed calls of a row; of a workload these are only its parts, some larger than others."""
+    """`words` about a row's timed calls; a dash for a workload, whose calls are only its parts, some larger than others."""
     return NONE if row.is_workload else words
 
 

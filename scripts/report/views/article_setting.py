@@ -17,7 +17,7 @@ from scripts.verdicts.row_groups import Group, on_counts
 #: What stands in place of a version where one side has the package and the other has not.
 ABSENT = "not installed"
 
-#: Of settings that no article tells.
+#: The article's side for settings that no article tells.
 NOT_TOLD = "not told"
 
 
@@ -39,7 +39,7 @@ def place(group: Group) -> str:
 
 
 def section(group: Group, article: Article | None, between_gpus: Sequence[str]) -> Markdown:
-    """A line for each thing that differs, and what is equal; `between_gpus` are the settings that the results hold, of which articles tell none."""
+    """A line for each difference, and what is equal; `between_gpus` are the results' settings between GPUs, which no article tells."""
     if article is None or not is_told(article):
         return Markdown()
     packages, equal = _packages(group, article)
@@ -75,7 +75,7 @@ def _pinned(stack: str, table_name: str) -> str:
 
 
 def _machine(group: Group, article: Article) -> Iterator[Line]:
-    """What has no version of a package."""
+    """The lines on everything but packages and the base image."""
     yield Line("GPUs", _gpus_of_article(group, article), _gpus(group))
     names = _listed(article.model_of(case)["name"] for row in group.rows if (case := article.case(row.case)))
     shown = names if group.key.weights == "hub" else f"{group.key.weights} weights"
@@ -89,7 +89,7 @@ def _machine(group: Group, article: Article) -> Iterator[Line]:
 
 
 def _calls(group: Group, article: Article) -> Iterator[Line]:
-    """Rows that TIMED_RUNS or ITEMS gave another number than the article has."""
+    """The lines on rows for which TIMED_RUNS or ITEMS set another number than the article's."""
     found: dict[tuple[str, str, str], dict[str, None]] = {}
     for row in group.rows:
         job, case = row.record.job, article.case(row.case)
@@ -109,7 +109,7 @@ def _listed(values: Iterable[str]) -> str:
 
 
 def _gpus_of_article(group: Group, article: Article) -> str:
-    """ "1 and 8 × NVIDIA RTX A6000": on how many the article ran these rows' systems; its largest number where it has numbers of none of them."""
+    """ "1 and 8 × NVIDIA RTX A6000": on how many GPUs the article ran these rows' cases; all its GPUs where it has numbers for none of them."""
     hardware = article.hardware
     if not hardware:
         return NONE
@@ -118,14 +118,14 @@ def _gpus_of_article(group: Group, article: Article) -> str:
 
 
 def _gpus(group: Group) -> str:
-    """ "1 and 2 × NVIDIA H200"; of one GPU the number stands there too, as the article's does."""
+    """ "1 and 2 × NVIDIA H200"; a single GPU has its number too, as on the article's side."""
     if group.key.device == "cpu":
         return f"none, {group.key.model}"
     return on_counts((row.count for row in group.rows), group.key.model)
 
 
 def _python(row: Row) -> str:
-    """ "3.11": what the run tells, as far as pins go."""
+    """ "3.11": the run's version, with as many digits as a pin has; the pinned one where the run tells none."""
     told = str(row.environment.get("python") or "")
     return ".".join(told.split(".")[:2]) or _pinned(row.record.job.stack, "python")
 
@@ -136,11 +136,11 @@ def _cuda(row: Row) -> str:
 
 
 def _packages(group: Group, article: Article) -> tuple[list[Line], list[str]]:
-    """The packages whose versions differ, and the names of those that are equal in all rows; a name that holds for some rows names their cases."""
+    """The packages whose versions differ, and the names of those that are equal in all rows; a line about some of the rows names their cases."""
     found: dict[str, dict[tuple[str, str], dict[str, None]]] = {}
     for row in group.rows:
         backend = row.record.job.backend
-        # A backend that the article's stack lacks stands beside that stack's own pins.
+        # A backend that the article's stack lacks is compared with that stack's own pins.
         own, here = _image(backend, article.stack) or pins.load().plain(article.stack), _image(backend, group.key.stack)
         of_article, of_row = _locked(own), _installed(row) or _locked(here)
         pinned = dict.fromkeys(normalized(name) for image in (own, here) if image for name in image.pins)
@@ -159,7 +159,7 @@ def _packages(group: Group, article: Article) -> tuple[list[Line], list[str]]:
 
 
 def _version(versions: Mapping[str, str], name: str) -> str:
-    """A dash where nothing is known of a side, which is another thing than a side without the package."""
+    """A package's version; a dash where nothing is known about a side, which is not the same as a side without the package."""
     return versions.get(name, ABSENT if versions else NONE)
 
 
@@ -170,7 +170,7 @@ def _image(backend: str, stack: str) -> Image | None:
 
 
 def _locked(image: Image | None) -> Mapping[str, str]:
-    """{package: version} of an image: its lock also holds what the pins of one stack name and those of the other leave to be resolved."""
+    """{package: version} of an image, by its lock: one stack's pins may name a package that the other stack's leave to be resolved."""
     if image is None:
         return {}
     try:

@@ -33,7 +33,7 @@ def title(judged: Judged) -> Markdown:
 
 
 def place_of(judged: Judged, slug: str) -> str:
-    """The anchor of a claim's line on its article's page, by which one cites the verdict."""
+    """The anchor of a claim's line on its article's page, for citing the verdict."""
     return f"claim-{slug}-{judged.claim['id']}"
 
 
@@ -55,7 +55,7 @@ def elsewhere(claim: Lines, slug: str) -> Markdown:
 
 
 def common_reason(judged: Sequence[Judged]) -> str:
-    """Why most parts of these verdicts were not tested though there are rows: tables say it once; "" where it is not said twice."""
+    """The most frequent reason why parts with rows were not tested, which tables then say only once; "" where no reason occurs twice."""
     reasons = collections.Counter(part.why for one in judged for part in one.verdict.parts if part.why and part.has_rows)
     reason, count = max(reasons.items(), key=lambda pair: pair[1], default=("", 0))
     return reason if count > 1 else ""
@@ -67,7 +67,7 @@ def said_once(reason: str) -> Markdown:
 
 
 def numbers(judged: Judged, reason: str = "") -> Markdown:
-    """What the verdict rests on: each part of several with its word before its sentence, once where parts share one; `reason` is told elsewhere."""
+    """What the verdict rests on. With several parts, each sentence follows the words of the parts that share it; `reason` is told elsewhere."""
     parts = judged.verdict.parts
     by_sentence: dict[str, list[Part]] = {}
     for part in parts:
@@ -102,7 +102,7 @@ def in_brackets(part: Part) -> str:
 
 
 def for_terminal(verdicts: ArticleVerdicts) -> list[str]:
-    """A line a claim for the terminal."""
+    """A line per claim for the terminal."""
     return [f"{one.headline.claim['id']} {one.headline.verdict.word}: {one.headline.claim['text']}" for one in verdicts.claims]
 
 
@@ -112,7 +112,7 @@ def headline_claims(verdicts: ArticleVerdicts) -> list[Lines]:
 
 
 def first_lines(verdicts: ArticleVerdicts) -> list[Judged]:
-    """Of each claim the headline and the line below it."""
+    """The headline of each claim, and the controlled line below it."""
     return [judged for one in verdicts.claims for judged in (one.headline, one.controlled) if judged]
 
 
@@ -137,7 +137,7 @@ def _version_1(judged: Sequence[Judged]) -> Column[Judged]:
 
 
 def first_page(verdicts: ArticleVerdicts, reason: str) -> Markdown:
-    """A claim's verdict in the variant that judges it, nearest to the article, below it the controlled one, and how it fares elsewhere."""
+    """Each claim's verdict in the judging variant, nearest to the article, with the controlled one below it, and how the claim fares elsewhere."""
     of = {id(judged): one for one in verdicts.claims for judged in (one.headline, one.controlled) if judged}
 
     def is_headline(judged: Judged) -> bool:
@@ -172,7 +172,7 @@ def elsewhere_in_full(verdicts: ArticleVerdicts) -> Markdown:
 
 
 def of_group(group: Group, judged: Sequence[Judged], article: Article) -> Markdown:
-    """Claim, new tokens, verdict and numbers within one group, those not tested included, and what would test them; empty where no claim has a row there."""
+    """The claims within one group, tested or not: new tokens, verdict and numbers, and commands that would test more; empty where no claim has a row."""
     if not any(one.verdict.was_run for one in judged):
         return Markdown()
     reason = common_reason(judged)
@@ -214,7 +214,7 @@ class SpeedUp:
         return f"{self.relation.faster} over {self.relation.slower}{batch}"
 
     def measured(self, new_tokens: int) -> str:
-        """The ratio for calls of so many new tokens; a dash where the claim is about others."""
+        """The ratio for calls of so many new tokens; a dash where the claim is about other calls."""
         if new_tokens not in self.ratios:
             return NONE
         ratio = self.ratios[new_tokens]
@@ -236,7 +236,7 @@ def speed_ups(group: Group, judged: Sequence[Judged]) -> Markdown:
 
 
 def _speed_ups(judged: Sequence[Judged]) -> list[SpeedUp]:
-    """Each pair of cases in a batch size once, as the first claim that names it has it."""
+    """Each pair of cases in a batch size once, from the first claim that names the pair."""
     found: dict[tuple[str, str, int | None], tuple[str, SpeedUp]] = {}
     for one in judged:
         for speed, part in _comparisons(one):

@@ -20,9 +20,9 @@ from scripts.verdicts.run_facts import energy_of
 
 @dataclasses.dataclass(frozen=True)
 class Spent:
-    """Calls of so many new tokens of a row; `gpus` is what scripts/machine/energy.py gives, one each, [] where nothing was told.
+    """A row's calls of `new_tokens` tokens; `gpus` is what scripts/machine/energy.py gives for each GPU, [] where nothing was told.
 
-    `calls` longer ones beside the timed calls were watched, None: the timed calls.
+    `calls` is the number of further calls that were watched in place of the timed ones; None where the timed calls were watched.
     """
 
     row: Row
@@ -68,7 +68,7 @@ class Spent:
         return None if None in values or not values else math.fsum(value for value in values if value is not None)
 
     def price(self, per_gpu_hour: float) -> float | None:
-        """Of a million new tokens."""
+        """The price of a million new tokens."""
         hours = math.fsum(self.row.timed_ms(self.new_tokens)) / 3.6e6
         return 1e6 * per_gpu_hour * self.row.count * hours / self.made_tokens if self.made_tokens else None
 
@@ -82,7 +82,7 @@ def spent(row: Row) -> list[Spent]:
 
 
 def _of_calls(row: Row, new_tokens: int) -> Spent:
-    """Of the run with the middle time among those with joules that count; of the row's median run where none has them."""
+    """The calls of the run with the middle time among runs whose joules count; those of the row's median run where no joules count."""
     valid = [one for run in row.runs_of(new_tokens) if (one := _of_run(row, run, new_tokens)).joules() is not None]
     return median(valid, lambda one: statistics.fmean(one.row.timed_ms(new_tokens))) if valid else _of_run(row, row.record, new_tokens)
 

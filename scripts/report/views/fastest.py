@@ -1,10 +1,16 @@
-"""The fastest system for each model and GPU, of one text and of each batch up to LARGEST; long prompts apart.
+"""The fastest system for each model and GPU, for one text and for each batch up to LARGEST; long prompts apart.
 
-Rows of different groups are never compared. Of the groups that measured a model in one batch size those come first whose calls make further
-tokens, then those that compare systems, then those with weights that verdicts rest on, then those whose fastest row has enough runs, then the one
-with the fastest row, however many systems it compares; a faster row of another group is named beside it, and where it has too few runs also the
-fastest with enough. A batch whose tokens take longer than those of a smaller one has no line: the faster systems did not run in it. A system that
-did not run in a batch and is faster in a smaller one is named beside it. Several answers to one text are another question.
+Rows of different groups are never compared. Of the groups that measured a model in one batch size, a line shows the first by this order:
+
+    1. its calls make further tokens
+    2. it compares several systems
+    3. verdicts rest on its weights
+    4. its fastest row has enough runs
+    5. its fastest row is the fastest of all
+
+A faster row of another group is named beside the line; if it has too few runs, so is the fastest with enough. A batch whose tokens take longer than
+those of a smaller one has no line, because the faster systems did not run in it. A system that did not run in a batch and is faster in a smaller one
+is named beside the line. Rows with several answers to one text are left out.
 """
 
 import json
@@ -26,7 +32,7 @@ from scripts.verdicts.row_groups import Group
 
 #: The batch size that the articles' tables end with.
 LARGEST = 128
-#: Prompts of so many tokens are long: reading them takes a good part of a call.
+#: Prompts of so many tokens or more are long: reading them takes a good part of a call.
 LONG_PROMPT = 1024
 
 HEADING = Markdown("## Which system is the fastest?")
@@ -78,7 +84,7 @@ class Timed:
 
     @property
     def question(self) -> tuple[str, str]:
-        """What the rows of one line of the table share: GPU and model. Models of one shape are one."""
+        """What the rows of one line of the table share: GPU and model. Models of one shape count as one."""
         return self.group.key.model, _config(self.row.shape)
 
 
@@ -130,7 +136,7 @@ def _lines(of_model: Sequence[Timed]) -> Iterator[Line]:
                 fastest_ms = _best(leading).ms
                 same_size = [one for one in of_model if one.row.batch_size == size and one.has_long_prompt >= is_long]
                 elsewhere = _faster_elsewhere(leading, same_size) or _faster_in_smaller(leading, asked)
-                # earlier results tell of padded prompts the tokens of the first alone
+                # of padded prompts, earlier results have the tokens of the first prompt only
                 prompts = [one.prompt_tokens for one in same_size if _asks_alike(one, leading[0])]
                 yield Line(models, gpu, leading, elsewhere, max(prompts))
 
@@ -144,7 +150,7 @@ def _columns(lines: Sequence[Line]) -> list[Column[Line]]:
     firsts = {(line.model, line.gpu): line for line in reversed(lines)}
 
     def is_first(line: Line) -> bool:
-        """Model and GPU stand in the first of their lines alone."""
+        """Model and GPU are written only in the first of their lines."""
         return firsts[line.model, line.gpu] is line
 
     return [
@@ -164,7 +170,7 @@ def _columns(lines: Sequence[Line]) -> list[Column[Line]]:
 
 
 def _config(shape: str) -> str:
-    """The configuration of a shape, equal for models that differ in their weights alone; the name of one that the kit does not know."""
+    """The configuration of a shape, equal for models that differ in their weights alone; the name of a shape that the kit does not know."""
     return json.dumps(weights.SHAPES[shape], sort_keys=True) if shape in weights.SHAPES else shape
 
 
@@ -175,7 +181,7 @@ def _models(timed: Sequence[Timed]) -> str:
 
 
 def _leading(timed: Sequence[Timed]) -> Sequence[Timed]:
-    """The rows of the group that leads the line, by the order above; `timed`: one or more rows of one batch size."""
+    """The rows of the group that a line shows, by the module's order; `timed`: one or more rows of one batch size."""
     by_group: dict[str, list[Timed]] = {}
     for one in timed:
         by_group.setdefault(one.group.slug, []).append(one)
@@ -188,8 +194,8 @@ def _leading(timed: Sequence[Timed]) -> Sequence[Timed]:
 
 
 def _faster_in_smaller(compared: Sequence[Timed], timed: Sequence[Timed]) -> Markdown:
-    """ "in batch 32 vllm-fp16: 0.214, 1 run (ds-inference: 0.534, 3 runs)": a system that did not run in the batch of the fastest, and beats it in the
-    largest one that both ran in.
+    """ "in batch 32 vllm-fp16: 0.214, 1 run (ds-inference: 0.534, 3 runs)": a system that did not run in the line's batch and beats the line's
+    fastest system in a smaller batch above 1; the largest such batch counts.
     """
     best, same = _best(compared), _no_worse(timed, compared)
     ran = {one.row.case for one in same if one.row.batch_size == best.row.batch_size}
@@ -259,17 +265,17 @@ def _runs_in_words(one: Timed) -> str:
 
 
 def _no_worse(timed: Sequence[Timed], compared: Sequence[Timed]) -> Sequence[Timed]:
-    """The rows whose calls and weights answer as much as those of the compared ones."""
+    """The rows whose calls and weights tell as much as those of the compared rows."""
     return [one for one in timed if _decodes([one]) >= _decodes(compared) and _can_judge([one]) >= _can_judge(compared)]
 
 
 def _alike(one: Timed, best: Timed) -> bool:
-    """Does the interval of their ratio over runs hold 1, on as many GPUs? Rows of too few runs have none, and their number stands there."""
+    """Do both use as many GPUs, and does the interval of their ratio over runs hold 1? Rows of too few runs have no interval; the table has their number."""
     return one.row.count == best.row.count and _ratio(one, best).holds(1)
 
 
 def _ratio(one: Timed, best: Timed) -> stats.Estimate:
-    """How many times as long as the best row's calls those of the other take."""
+    """The time of the one row's calls over that of the best row's."""
     above, below = (timed.row.run_means_ms(timed.row.new_tokens[-1]) for timed in (one, best))
     return stats.ratio_over_runs(above, below)
 
@@ -280,7 +286,7 @@ def _runs(one: Timed) -> int:
 
 
 def _runs_of(best: Timed) -> str:
-    """ "5", and the earlier recipe of weights of the fastest row."""
+    """ "5", or "5, recipe 1" where the fastest row has weights of that recipe."""
     return f"{_runs(best)}" + ("" if _can_judge([best]) else f", {RECIPE_1}")
 
 
@@ -294,7 +300,7 @@ def _decodes(timed: Sequence[Timed]) -> bool:
 
 
 def _can_judge(timed: Sequence[Timed]) -> bool:
-    """Are these rows of weights that verdicts rest on?"""
+    """Do these rows have weights that verdicts rest on?"""
     return all(lookup.weights_can_judge(one.row) for one in timed)
 
 
@@ -303,7 +309,7 @@ def _systems(timed: Sequence[Timed]) -> int:
 
 
 def _timed(group: Group) -> Iterator[Timed]:
-    """Of each model the group's rows that made the most tokens a call: the prompt's part is smallest there, and short calls are another question."""
+    """For each model, the group's rows with the most tokens per call: there the prompt's part is smallest, and short calls are another question."""
     calls = [row for row in group.rows if row.status == "ok" and row.new_tokens and not row.is_workload and row.sequences == row.batch_size]
     right = [row for row in calls if row.output_is_right]
     longest: dict[object, int] = {}
@@ -315,7 +321,7 @@ def _timed(group: Group) -> Iterator[Timed]:
 
 
 def _ms_per_token(row: Row) -> float | None:
-    """Of the tokens that were really made, where the row tells them."""
+    """Counts the tokens that were really made, where the row tells them."""
     corrected = token_times.ms_per_token(row, "corrected")
     if corrected:
         return corrected.value

@@ -56,7 +56,7 @@ class Cache:
 
     @property
     def mark(self) -> str:
-        """What a picture says behind its numbers."""
+        """What a picture writes after the numbers."""
         return ", output wrong" if self.is_wrong else ""
 
 

@@ -29,7 +29,7 @@ def section(group: Group, article: Article | None) -> Markdown:
 
 
 def _reasons(figures: dict[str, dict[str, str]]) -> list[tuple[str, str]]:
-    """Why a run that was asked for a probe has none."""
+    """(the probe, the reason) for each probe that a run was asked for and does not have."""
     names = {"roof": "roof", "products": "products alone", "token_times": "times of tokens"}
     return [(words, figures[name]["reason"]) for name, words in names.items() if (figures.get(name) or {}).get("reason")]
 

@@ -42,7 +42,7 @@ def section(groups: Sequence[Group]) -> Markdown:
 
 
 def pointer(groups: Sequence[Group]) -> Markdown:
-    """Where the index sends a reader with such a question; empty where no article has such rows."""
+    """The index's links to these tables; empty where no article has such rows."""
     slugs = dict.fromkeys(group.key.article for group in groups if not group.cannot_judge() and any(_lines(group)))
     found = Markdown(", ").join(link(slug, f"#many-texts-{slug}") for slug in slugs)
     return Markdown("Thousands of texts at once, and requests that arrive over time: {}.").format(found) if slugs else Markdown()
@@ -55,7 +55,7 @@ def _lines(group: Group) -> Iterator[_Line]:
 
 
 def _order(line: _Line) -> tuple[object, ...]:
-    """All texts at once before requests over time; the texts of one kind together, on one GPU, the most a second first."""
+    """The sort key of lines: all texts at once before requests over time, then by model and GPU, most items a second first."""
     told, rate_of = rates.latency(line.row), rates.items_per_s(line.row)
     return bool(told), told.get("arrivals_per_s", 0), line.row.shape, line.group.key.model, -(rate_of.value if rate_of else 0)
 

@@ -1,4 +1,4 @@
-"""The claims of an article in every setting: a line a setting, a column a claim, in each cell a sign and a ratio."""
+"""The claims of an article in every setting: a line per setting, a column per claim, in each cell a sign and a ratio."""
 
 import collections
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def engine(group: Group) -> str:
 
 
 def table(groups: Sequence[Group], verdicts: ArticleVerdicts | None) -> Markdown:
-    """Every setting of an article with a link to its page; without claims it tells what was run on what. Weights that all share stand above it."""
+    """Every setting of an article with a link to its page; without claims it shows what was run where. Weights that all settings share stand above it."""
     claims = verdicts.article.claims if verdicts and any(judged.group for judged in verdicts.everywhere) else []
 
     def of_claim(claim_id: str) -> Column[Group]:
@@ -50,7 +50,7 @@ def table(groups: Sequence[Group], verdicts: ArticleVerdicts | None) -> Markdown
 
 
 def _cell(claim_id: str, group: Group, verdicts: ArticleVerdicts | None) -> Markdown | str:
-    """Of a claim that a group judges for several numbers of new tokens the first with rows: calls of fewest tokens. Rows whose output is wrong count."""
+    """A claim's verdict in a group, for the fewest new tokens with rows for a part; without any, for the fewest that were run, even with a wrong output."""
     lines = [judged for judged in (verdicts.of_group(group) if verdicts else []) if judged.claim["id"] == claim_id]
     shown = next((judged for judged in lines if judged.verdict.has_rows), None) or next((judged for judged in lines if judged.verdict.was_run), None)
     return link(short(shown), f"#{claims_of(group)}") if shown else NONE
@@ -62,10 +62,10 @@ def claims_of(group: Group) -> str:
 
 
 def short(judged: Judged) -> str:
-    """ "● deepspeed 3.04 × tensor-parallel": the sign of the verdict and its first measured ratio, where it has one; all where nothing was tested.
+    """ "● deepspeed 3.04 × tensor-parallel": the sign of the verdict and its first measured ratio, where it has one; all ratios where nothing was tested.
 
-    Where the parts came out differently each ratio of a tested part has their signs: "◆ ✖ 4.62 × accelerate-fp16 b32; ● 3.24 × ds-inference b32", and
-    its part's name where another ratio is over the same case. What a case gains is not said to be over itself twice.
+    Where the parts' words differ, each ratio of a tested part follows the signs of its parts: "◆ ✖ 4.62 × accelerate-fp16 b32; ● 3.24 × ds-inference b32".
+    Where another ratio is over the same case, the part's name stands before the ratio. A case's gain over itself names the case once.
     """
     measured = overview.measured_ratios(judged)
     if differ := judged.verdict.parts_differ:
@@ -83,7 +83,7 @@ def short(judged: Judged) -> str:
 
 
 def _subject(part: Part, over: str) -> str:
-    """ "deepspeed " of deepspeed's ratio over another case; "" of what a case gains from a batch size to another."""
+    """ "deepspeed " for deepspeed's ratio over another case; "" for a case's gain from one batch size to another."""
     return f"{part.cases[0]} " if part.cases and part.cases[0].split()[0] != over.split()[0] else ""
 
 

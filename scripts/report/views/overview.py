@@ -36,14 +36,14 @@ def section(verdicts: Mapping[str, ArticleVerdicts], pictured: bool, systems: Ma
 
 
 def claim_lines(verdicts: ArticleVerdicts) -> Markdown:
-    """Each claim of an article with its verdict, the measured ratios and the published ones, a line a claim, and below it a line a part of a claim whose
-    parts came out differently: no table, so that it reads on a phone.
+    """A line per claim of an article, with its verdict, the measured ratios and the published ones; a line per part below where the parts' words differ.
+    A list and no table, for readers on a phone.
     """
     return blocks(_calls(verdicts), lines(*(_claim_line(claim, verdicts.article.slug) for claim in verdicts.claims)))
 
 
 def in_brief(verdicts: ArticleVerdicts) -> ArticleVerdicts:
-    """The same, with the doubts of each part in place of all that stands beside its number: the article's page has the rest."""
+    """The same verdicts with only the doubts of each part beside its number: the article's page has all notes."""
     shortened = [dataclasses.replace(one, headline=_brief(one.headline), controlled=one.controlled and _brief(one.controlled)) for one in verdicts.claims]
     return dataclasses.replace(verdicts, claims=shortened)
 
@@ -76,7 +76,7 @@ def _claim_line(claim: Lines, slug: str) -> Markdown:
 
 
 def _second_line(claim: Lines) -> list[Markdown]:
-    """What the variant controlled says of a claim that was not tested, and where; it would else stand on the article's page alone, and is no verdict."""
+    """The word of the variant controlled on an untested claim, and its setting. The word is no verdict, and only the article's page would have it else."""
     judged = claim.controlled
     if judged is None or claim.headline.verdict.word != NOT_TESTED or judged.verdict.word == NOT_TESTED:
         return []
@@ -87,8 +87,8 @@ def _second_line(claim: Lines) -> list[Markdown]:
 
 
 def _facts(judged: Judged) -> list[str]:
-    """ "deepspeed 4.9 (4.1 to 5.5) × layer-parallel, published 3.83", one for each published ratio, or for each ratio where the article gives none; a
-    claim with several published ones names the part.
+    """ "deepspeed 4.9 (4.1 to 5.5) × layer-parallel, published 3.83", a fact for each published ratio, or for each measured one where the article
+    gives none; with several published ratios each fact names its part.
     """
     found = {(one.published, one.part.number): one.part for one in _published_parts(judged)}
     named = len(found) > 1
@@ -98,8 +98,8 @@ def _facts(judged: Judged) -> list[str]:
 
 
 def _parts_apart(judged: Judged) -> list[tuple[Part, str]]:
-    """Each part, and the same with its word and its number: "near in batch 128 (at most 1.25): refuted, …". Doubts about a word stand behind it also where
-    the number stands behind another part.
+    """(part, the part with its word and its number) of each: "near in batch 128 (at most 1.25): refuted, …". Doubts about a word follow it even where
+    the number follows another part.
     """
     told_parts = []
     for relation, part, is_shown in _with_numbers(judged):
@@ -111,7 +111,7 @@ def _parts_apart(judged: Judged) -> list[tuple[Part, str]]:
 
 
 def _with_numbers(judged: Judged) -> Iterator[tuple[Relation, Part, bool]]:
-    """Each part with its relation, and whether its number stands behind it: a number that two parts of one relation share stands behind the last."""
+    """(relation, part, whether its number follows the part) of each: a number that several parts of one relation share follows the last of them."""
     for relation, parts in judged.verdict.judged:
         for part in parts:
             yield relation, part, part is [other for other in parts if other.number == part.number][-1]
@@ -158,9 +158,9 @@ def picture(verdicts: Mapping[str, ArticleVerdicts]) -> str | None:
 
 
 def verdict(judged: Judged, shown: str = "") -> Markdown:
-    """The word; of a claim of several parts that came out differently each part's, and of a claim that was not tested though it has rows the reason.
+    """The word, with each part's word where these differ, and with the reason where a claim with rows was not tested.
 
-    `shown` is the number that stands beside it already.
+    `shown` is a number that already stands beside the verdict.
     """
     if judged.verdict.has_rows and (why := _why_not_tested(judged)):
         return Markdown("{} ({})").format(claims.word(judged), why)
@@ -176,7 +176,7 @@ def _part_in_short(part: Part, number: str) -> str:
 
 
 def published_part(judged: Judged) -> PublishedPart | None:
-    """Of the parts with a published ratio the first that a ratio was measured for, else the first."""
+    """The first part with a published and a measured ratio, else the first with a published one; None where there is none."""
     found = _published_parts(judged)
     return next((one for one in found if one.part.ratio), found[0] if found else None)
 
@@ -206,8 +206,9 @@ def every_claim(verdicts: Mapping[str, ArticleVerdicts]) -> list[Lines]:
 
 
 def tally(chosen: Sequence[Lines], rules: str) -> Markdown:
-    """ "● **4** holds · …, of 15 claims by version 3 of the rules. The 20 parts of the tested claims: ● **12** holds · …": a claim that holds in part has
-    refuted parts, which its own word does not tell. At the end how many verdicts come from fewer GPUs than the article's. `rules` is the place of the rules.
+    """ "● **4** holds · …, of 15 claims by version 3 of the rules. The 20 parts of the tested claims: ● **12** holds · …". Parts are counted too,
+    because a claim's word does not tell the words of its parts. The last sentence counts verdicts from fewer GPUs than the article's. `rules` links to
+    the rules.
     """
     tested = _tested(chosen)
     of_claims = collections.Counter(claim.headline.verdict.word for claim in chosen)
@@ -233,7 +234,7 @@ def _line(judged: Judged) -> all_claims.Line:
 
 
 def _dots(judged: Judged) -> list[all_claims.Dot]:
-    """The published and measured ratio of a claim; of a tested claim whose parts came out differently those of each part, by its name and verdict."""
+    """The published and measured ratio of a claim; for a tested claim whose parts' words differ, those of each part, with its name and word."""
     if not judged.verdict.parts_differ or judged.verdict.word == NOT_TESTED:
         if shown := published_part(judged):
             return [_dot(judged.verdict.word, shown.published, shown.part)]

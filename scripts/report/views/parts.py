@@ -1,6 +1,6 @@
-"""Where the time of a run went, in seconds, of each part the middle run; ok rows only.
+"""Where the time of a run went, in seconds: of each part, the middle run's time; ok rows only.
 
-Older results tell neither when they were asked for nor of their imports.
+Older results have no times of their start and their imports.
 """
 
 import math
@@ -16,7 +16,7 @@ from scripts.run import cost
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
 
-#: {part of a run: its words}, in the order in which they happen; scripts/run/cost.py has all parts but the calls. What none claims is the rest.
+#: {part of a run: its words}, in the order in which they happen; scripts/run/cost.py has all parts but the calls. Time in no part is the rest.
 PARTS = {
     "prepare": "prepare",
     "container": "container",
@@ -77,7 +77,7 @@ def section(group: Group, article: Article | None) -> Markdown:
 
 
 def parts_s(run: Record) -> dict[str, float]:
-    """Seconds of those of PARTS that a run tells."""
+    """{part: seconds} of the PARTS that a run tells."""
     calls = run.guest.measurements if run.guest else []
     before_ms = math.fsum(ms for call in calls for ms in (*(call.get("warmup_ms") or []), call.get("cold_ms") or 0))
     timed_ms = math.fsum(ms for call in calls for ms in call["timed_ms"])
@@ -86,7 +86,7 @@ def parts_s(run: Record) -> dict[str, float]:
 
 
 def rest_s(run: Record) -> float | None:
-    """What no part claims; None where the whole is not known."""
+    """Seconds in no part; None where the whole is not known."""
     run_s = whole_s(run)
     return None if run_s is None else max(0.0, run_s - math.fsum(parts_s(run).values()))
 

@@ -13,7 +13,7 @@ from scripts.results import Record
 from scripts.verdicts.row import gpus
 from scripts.verdicts.row_groups import key_of
 
-#: So many of the kernels that took longest are shown.
+#: How many of the kernels that took longest are shown.
 SHOWN = 10
 
 

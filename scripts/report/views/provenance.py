@@ -26,7 +26,7 @@ LIBRARIES = ("transformers", "accelerate", "tensor-parallel", "bitsandbytes", "d
 
 @functools.cache
 def libraries() -> list[str]:
-    """LIBRARIES, then of each backend the first package of its own pins: the library that it is there for."""
+    """LIBRARIES, then the first package of each backend's own pins, which is the library that the backend is for."""
     own = (next(iter(table.get(stack, {}).get("pins", {})), "") for table in pins.load().backends.values() for stack in table["stacks"])
     return [name for name in dict.fromkeys((*LIBRARIES, *own)) if name]
 
@@ -111,13 +111,13 @@ def _image(row: Row) -> dict[str, object]:
 
 
 def _image_id(run: Record) -> str:
-    """The digest or id, cut to what tells images apart. Images of one set of pins differ where a local stand-in for their base does."""
+    """The digest or id, cut to what tells images apart. Images of one set of pins differ where local stand-ins for their base differ."""
     image = run.host.get("image") or {}
     return str(image.get("digest") or image.get("id") or "")[:19]
 
 
 def _image_ids(row: Row) -> list[str]:
-    """Those of all runs, oldest first."""
+    """The images of all runs, oldest first."""
     return [one for one in dict.fromkeys(map(_image_id, row.runs)) if one]
 
 
@@ -186,7 +186,7 @@ def _amiss(row: Row, run: Record) -> str:
 
 
 def _runs_of(group: Group, runs_link: str) -> Markdown:
-    """The runs that the numbers of each row come from, by which they are cited: ids, GPUs, days, commit and image, with a link to each raw result."""
+    """The runs behind the numbers of each row, for citing them: ids, GPUs, days, commit and image, with a link to each raw result."""
     alike = _alike(group)
 
     def named(row: Row, run: Record, name: str) -> Markdown:
@@ -213,7 +213,7 @@ def _runs_of(group: Group, runs_link: str) -> Markdown:
 
 
 def environment(group: Group, article: Article | None = None, runs_link: str = "runs") -> Markdown:
-    """The section of a group: machine, driver, versions, images, deviations from the pins, commands and runs; `runs_link` leads from the report to the runs."""
+    """The environment page of a group: machine, driver, versions, images, deviations from the pins, commands, runs; `runs_link` leads to the runs."""
     gpus = _gpus(group)
     facts = [
         Markdown("- Processor: {}").format(_distinct(group.rows, _machine)),
@@ -238,7 +238,7 @@ def _means(record: Record) -> str:
 
 
 def rows_tables(groups: Sequence[Group], records: Sequence[Record]) -> Markdown:
-    """Of each setting its rows: how its runs ended, and on how many GPUs and which days the good ones ran. Behind them the measuring runs in no row."""
+    """The rows of each setting: how their runs ended, and on how many sets of GPUs and which days the good runs ran; then the measuring runs in no row."""
     columns = [
         Column[Row]("row", cells.on, words=True),
         Column[Row]("good runs", lambda row: len(row.good_runs)),
@@ -283,5 +283,5 @@ def runs_table(records: Sequence[Record], runs_link: str) -> Markdown:
 
 
 def skipped_list(skipped: Sequence[Skipped]) -> Markdown:
-    """What lies under the runs folder and is no result, by name."""
+    """The paths under the runs folder that are no results, each with the reason."""
     return lines(*(Markdown("- {}: {}").format(skip.path.name, skip.reason) for skip in skipped))

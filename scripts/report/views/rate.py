@@ -27,7 +27,7 @@ def _tokens_per_s(row: Row) -> str:
 
 
 def _duration(row: Row) -> str:
-    rate = None if rates.latency(row) else rates.items_per_s(row)  # more items would arrive as slowly
+    rate = None if rates.latency(row) else rates.items_per_s(row)  # where items arrive over time, the rate is that of the arrivals
     return rates.duration(rates.hours(rate.value)) if rate else NONE
 
 
@@ -66,7 +66,7 @@ def published_minutes(article: Article | None, case_name: str) -> float | None:
 
 
 def _beside(rows: Sequence[Row], article: Article | None) -> dict[Place, str]:
-    """{a row's place: the article's time} for the row of each case that comes nearest to it, for the article names no batch size."""
+    """{a row's place: the article's time} for the row of each case whose time is nearest, because the article names no batch size."""
     rate_of = {row.place: rate.value for row in rows if (rate := rates.items_per_s(row)) and rate.value}
     beside: dict[Place, str] = {}
     for case in dict.fromkeys(row.case for row in rows):

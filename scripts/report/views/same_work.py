@@ -30,7 +30,7 @@ NOTE = Markdown(
 
 @functools.cache
 def later_than(stack: str) -> frozenset[str]:
-    """The backends that an article on this stack could not choose, and a reader may now: every image of theirs has later packages."""
+    """The backends that an article on this stack could not choose, because every image of theirs has later packages; a reader can choose them now."""
     images = pins.load().images()
     as_old = {image.backend for image in images if image.exclude_newer <= pins.load().stacks[stack]["exclude_newer"]}
     return frozenset(image.backend for image in images) - as_old
@@ -71,13 +71,13 @@ class Line:
 
     @functools.cached_property
     def _steps(self) -> Sequence[limits.Distance]:
-        """Of all runs: where some runs stamp no token, times of the others would stand beside items/s of all."""
+        """The steps of all runs; () where some stamp no token: times of the other runs would stand beside items/s of all."""
         found = limits.steps_of_runs(self.row)
         return found if len(found) == self.runs else ()
 
     @property
     def has_prompt(self) -> bool:
-        """Does its time of a step hold a part of the prompt, because it is the time of a call over all its tokens?"""
+        """Does the time of a step include a part of the prompt, because it is the time of a call over all its tokens?"""
         return not (self._steps and self._steps[0].further)
 
     def in_words(self, told_above: bool) -> str:
@@ -86,7 +86,7 @@ class Line:
 
     @property
     def memory(self) -> str:
-        """ "13.39", or "9.68 held" where no process with torch in it tells its peak; a GPU's memory may be full of what torch freed and keeps."""
+        """ "13.39", or "9.68 held" where no process tells torch's peak: memory held includes what torch has freed and keeps."""
         in_use_bytes = self.row.torch_peak_bytes("peak_allocated_bytes")
         held = self.row.peak_of_a_gpu_bytes
         return cells.gib(in_use_bytes) if in_use_bytes or not held else f"{cells.gib(held)} held"
@@ -119,7 +119,7 @@ class Line:
 
 
 def lines(groups: Sequence[Group], article: Article) -> list[Line]:
-    """One for each case, number of GPUs and batch size in which a system of today and another one ran the same work."""
+    """A line for each case, number of GPUs and stack, of each work that a system of today and another one ran."""
     usable = [Line(group, row, article) for group in groups for row in group.rows if _usable(group, row)]
     today = [line for line in usable if line.today]
     work = {_work(line) for line in today} & {_work(line) for line in usable if not line.today}
@@ -137,13 +137,13 @@ def lines(groups: Sequence[Group], article: Article) -> list[Line]:
 
 
 def _order(line: Line) -> tuple[str, str, str, int, int, float]:
-    """Work after work, of each the most items a second first: a step's ms may be of other calls than the timed ones."""
+    """Work by work, each with most items a second first, and not by a step's ms, which may be of other calls than the timed ones."""
     key = line.group.key
     return line.row.shape, key.variant, key.model, line.row.batch_size, line.new_tokens, -line.items_per_s
 
 
 def left_out(groups: Sequence[Group], article: Article, shown: Sequence[Line]) -> list[Line]:
-    """The rows of the work that is shown whose output is wrong: a reader who would choose such a system has to know."""
+    """The rows of the shown work whose output is wrong: a reader who would choose such a system has to know."""
     work = set(map(_work, shown))
     wrong = [Line(group, row, article) for group in groups for row in group.rows if _timed(group, row) and row.wrong_runs]
     return sorted((line for line in wrong if _work(line) in work), key=_order)
@@ -158,12 +158,12 @@ def _usable(group: Group, row: Row) -> bool:
 
 
 def _work(line: Line) -> tuple[object, ...]:
-    """What two rows share that did the same work on the same kind of GPU."""
+    """What two rows share if they did the same work on the same model of GPU."""
     key, job = line.group.key, line.row.record.job
     return key.model, job.model.get("weights"), key.variant, job.form, line.row.shape, line.row.batch_size, line.new_tokens
 
 
-#: What most tables' rows share: a column where they differ, else a word above the tables.
+#: What rows often share: a column where they differ, else a word above the tables.
 SHARED: dict[str, Callable[[Line], str]] = {
     "variant": lambda line: line.group.key.variant,
     "weights": lambda line: line.group.key.weights,

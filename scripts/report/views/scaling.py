@@ -1,4 +1,4 @@
-"""Tensor parallelism: latency and efficiency over numbers of devices, for cases that cut each layer and ran on more than one number of them."""
+"""Tensor parallelism: latency and efficiency over numbers of devices, for cases that cut each layer and ran on several such numbers."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ NOTES = Markdown("Efficiency: how many times as fast, over how many times as man
 
 @dataclass(frozen=True)
 class Scaled:
-    """A row's calls of so many new tokens, and those of the same question on the fewest devices."""
+    """A row's calls of `new_tokens` tokens, and the row with the same calls on the fewest devices."""
 
     row: Row
     fewest: Row

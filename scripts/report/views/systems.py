@@ -30,7 +30,7 @@ KERNEL_NOTE = Markdown(
 
 @dataclass(frozen=True)
 class Timed:
-    """A row's calls of so many new tokens, 0 for a row without a time; `case` where the article's number is about the same calls.
+    """A row's calls of `new_tokens` tokens, 0 for a row without a time; `case` is set where the article's number is about the same calls.
 
     published_per_token_ms  the article's number for such a row, None where it gives none
     """
@@ -75,7 +75,7 @@ class Timed:
 
 
 def timed_of(group: Group, article: Article | None) -> Iterator[Timed]:
-    """The rows that time calls of their own, each number of new tokens by itself, in the group's order."""
+    """A Timed for each number of new tokens of each row, in the group's order, without workloads and rows measured without calls."""
     cases, of_tokens = published.by_case(group, article), published.by_case(group, article, token_times.METRIC)
     for row in group.rows:
         if row.measured_without_calls or row.is_workload:
@@ -154,13 +154,13 @@ def _spread_over_fewer(group: Group) -> Iterator[Markdown]:
 
 
 def _loaded_otherwise(group: Group, article: Article | None) -> Iterator[Markdown]:
-    """Rows whose case has other loading arguments since, one line for those that are alike; new runs of the case make a row of their own."""
+    """Rows whose case's loading arguments have changed since, one line for those that are alike; new runs of the case make a row of their own."""
     for told, rows in cells.alike((article.loaded_otherwise(row.record.job), row) for row in group.rows if article).items():
         yield Markdown("- {}: {}").format(listed(rows), told)
 
 
 def _failed_beside(group: Group) -> Iterator[Markdown]:
-    """Rows of which some runs failed, and not all: how many, and the reason of the latest of these."""
+    """Rows of which some runs failed, but not all: how many, and the reason of the latest failure."""
     for row in group.rows:
         if row.status != "failed" and (failed := row.failed_runs):
             reason = failed[-1].reason
@@ -182,7 +182,7 @@ def _marked(group: Group) -> Iterator[Markdown]:
 
 
 def _uncommitted(group: Group) -> Iterator[Markdown]:
-    """The rows with runs whose commit is not their code."""
+    """The rows with runs of uncommitted code."""
     runs = [run for row in group.rows for run in row.ok_runs]
     of_rows = [(row, sum(bool(run.host.get("dirty")) for run in row.ok_runs)) for row in group.rows]
     if not any(count for _, count in of_rows):

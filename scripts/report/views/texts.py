@@ -50,7 +50,7 @@ class Wrote:
 
 
 def _run(text: str, bold: bool) -> Markdown:
-    """Tokens that follow one another as one text. The tag holds where Markdown's `**` would not: beside spaces and within Chinese."""
+    """Consecutive tokens as one text. The tag works where Markdown's `**` does not: beside spaces and within Chinese."""
     shown = text.replace("\r", "").replace("\n", " ↵ ")
     before, after = (" " if edge.isspace() else "" for edge in (shown[:1], shown[-1:]))
     words = Markdown.escape(shown)
@@ -67,12 +67,12 @@ def _of(row: Row) -> Wrote | None:
 
 
 def _pieces(read: Sequence[Sequence[Any]] | None) -> tuple[Piece, ...]:
-    """As the results have them: JSON knows no tuples."""
+    """A result's pieces as tuples, which JSON does not have."""
     return tuple((token, text) for token, text in read or ())
 
 
 def _references(systems: Sequence[Wrote]) -> list[Wrote]:
-    """The references of all systems; of one that is the beginning of another only the longer."""
+    """The references of all systems, without those that are the beginning of a longer one."""
     every = list(dict.fromkeys(wrote.reference for wrote in systems if wrote.reference))
     longest = [one for one in every if not any(other != one and other[: len(one)] == one for other in every)]
     return [Wrote(REFERENCE, cells.NONE, one, one) for one in longest]

@@ -1,4 +1,4 @@
-"""Milliseconds per token over batch sizes, in the shape of the article's table: a line a case, a column a batch size.
+"""Milliseconds per token over batch sizes, in the shape of the article's table: a line per case, a column per batch size.
 
 Every cell is a number, or says why there is none.
 """
@@ -55,7 +55,7 @@ def columns(group: Group, sizes: Sequence[int]) -> list[Column[Line]]:
 
 
 def without_row(rows: Sequence[Row], batch_size: int) -> str:
-    """Why no row of one case on one number of devices is of a batch size."""
+    """Why one case on one number of devices has no row of a batch size."""
     smaller = [row.batch_size for row in rows if row.status == "oom" and row.batch_size < batch_size]
     return f"oom at {min(smaller)}" if smaller else NOT_RUN
 
@@ -116,9 +116,9 @@ def section(group: Group, article: Article | None) -> Markdown:
 
 
 def to_fill_in(rows: Sequence[Row], article: Article, cases: Sequence[Case]) -> Markdown:
-    """For each number of GPUs that has cells "not run", the article's own among them, the command that measures those.
+    """For each number of GPUs with cells "not run", also the article's own, the command that measures those cells.
 
-    A case without published numbers has cells where it has rows.
+    A case without published numbers has cells only for numbers of GPUs where it has rows.
     """
     commands = []
     for count in sorted({row.count for row in rows} | {case.gpus for case in cases}):

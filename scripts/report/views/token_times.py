@@ -17,7 +17,7 @@ from scripts.verdicts.row_groups import Group
 
 @dataclass(frozen=True)
 class Stamped:
-    """The calls of a row's runs that count and tell when each token came: `told` is a figure of each run."""
+    """The stamped calls of a row: `told` has a figure of each run that counts and tells when each token came."""
 
     row: Row
     told: Sequence[Mapping[str, Any]]
@@ -32,12 +32,12 @@ class Stamped:
 
     @property
     def between_ms(self) -> Sequence[float]:
-        """Made when it is asked for, so that one row's are held at a time."""
+        """Made on demand, so that memory holds one row's times at a time."""
         return token_times.between_ms(self.told)
 
 
 def stamped(row: Row) -> Stamped | None:
-    """None for a row that does not tell."""
+    """None for a row without stamped tokens."""
     told = [one for run in row.counted_runs if run.guest and (one := run.guest.figures.get("token_times")) and one.get("first_ms")]
     return Stamped(row, told) if told else None
 

@@ -1,4 +1,4 @@
-"""What each way through the same uneven texts makes of its time."""
+"""How each way through the same uneven texts uses its time."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -47,7 +47,7 @@ def _offered(row: Row) -> str:
 
 
 def over_time(rows: Sequence[Row]) -> list[Column[Row]]:
-    """The columns of items that arrive over time, where any do."""
+    """The columns for requests that arrive over time, shown where any do."""
     any_do = any(map(rates.latency, rows))
     return [Column("requests/s offered", _offered, when=any_do), Column("latency, s: median / p95 / p99", _latencies, when=any_do)]
 
