@@ -16,7 +16,7 @@ EMPTY, KERNEL = "empty", "fixed-kernel"
 #: The calls of a row of the calibration count as calls of one new token; a kernel makes none.
 NEW_TOKENS = 1
 
-#: Whose noise a calibration tells to the reader of a group's page, the nearest first.
+#: The machine whose noise a calibration tells on a group's page, the nearest first.
 THIS, PARTLY, KIND, ANOTHER = ORDER = (
     "this machine",
     "a machine of this kind, with one of these GPUs",
@@ -27,7 +27,7 @@ THIS, PARTLY, KIND, ANOTHER = ORDER = (
 
 @dataclass(frozen=True)
 class Calibration:
-    """One row of a calibration, by its runs without other jobs beside them; `calls_ms` are their timed calls, `beside` the runs with others (JOBS)."""
+    """One row of a calibration: `alone` are its runs without other jobs beside them, `calls_ms` their timed calls, `beside` the runs with others (JOBS)."""
 
     group: Group
     row: Row
@@ -78,7 +78,7 @@ class Calibration:
         return (own.engine, own.device, own.kind) == (other.engine, other.device, other.kind)
 
     def machine_of(self, group: Group) -> str:
-        """ "this machine" where every run of the group had GPUs that a run of it had; a GPU tells the machine, and without one nobody knows."""
+        """ "this machine" where the calibration ran on all GPUs of the group's runs; a GPU identifies its machine, and without one only the kind is known."""
         own, other = uuids_of_runs(self.alone), uuids_of_runs(run for row in group.rows for run in row.runs)
         if own and other:
             return THIS if other <= own else PARTLY if other & own else ANOTHER
@@ -98,6 +98,6 @@ def of_groups(groups: Iterable[Group], case: str = KERNEL) -> list[Calibration]:
 
 
 def of_machine(known: Sequence[Calibration], group: Group) -> Calibration | None:
-    """The calibration of the machine of a group: that of the same GPUs before others, then that of the same libraries."""
+    """The calibration of a group's machine: one on the same GPUs before others, then one with the same stack."""
     fitting = [calibrated for calibrated in known if calibrated.speaks_for(group)]
     return min(fitting, key=lambda one: (ORDER.index(one.machine_of(group)), one.group.key.stack != group.key.stack), default=None)

@@ -1,4 +1,4 @@
-"""Which claims hold where: every claim of an article in every group of rows that may judge it. A report judges once and passes what came out."""
+"""Which claims hold where: every claim of an article in every group of rows that may judge it. A report judges once and passes the verdicts on."""
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
@@ -21,7 +21,7 @@ class Judged:
 
     version_1  the word of version 1 of the rules on the same rows; "" where it never judged them
     alike      the same parts in the controlled variant, of rows that differ in nothing but the system
-    is_alone   in another variant than the published one, which lacks a case of the claim: this one judges it
+    is_alone   whether the variant judges the claim in place of the published one, which lacks a case of the claim
     """
 
     claim: Mapping[str, Any]
@@ -84,7 +84,7 @@ class ArticleVerdicts:
 
 
 def judge_group(group: Group, article: Article) -> list[Judged]:
-    """Every claim in a group, for the number of new tokens it is about, else for each that was timed; [] for rows that cannot judge it."""
+    """Every claim in a group, for the number of new tokens it is about, else for each that was timed; [] for a group that cannot judge."""
     if group.cannot_judge():
         return []
     variant = group.key.variant
@@ -129,7 +129,7 @@ def _lines(claim: Mapping[str, Any], judging: Sequence[str], of_claim: Sequence[
 
 
 def _former_word(claim: Mapping[str, Any], of_claim: Sequence[Judged], earlier: Mapping[Place, Frozen], beside: Collection[str]) -> str:
-    """A group's name begins with its article, so the claim of another article with the same id is another one."""
+    """The word that stood for a claim under version 1. A group's name begins with its article, so another article's claim with this id does not match."""
     groups = {judged.group.slug for judged in of_claim if judged.group} | {*beside}
     of_headline = (frozen for frozen in earlier.values() if frozen.headline and frozen.claim == claim["id"] and frozen.group in groups)
     return next((frozen.word for frozen in of_headline), "")
@@ -143,7 +143,7 @@ def _distance(stack: str, article: Article, stacks: Mapping[str, Mapping[str, An
 
 
 def _best(verdicts: Sequence[Judged]) -> Judged:
-    """Of equally near settings the first that tested the claim, else a part of it, else whose weights may judge, else with most rows; on most GPUs.
+    """The best of equally near settings, by this order: it tested the claim, it tested a part, its weights may judge, it has most rows, it ran on most GPUs.
 
     Rows that cannot judge count too: “its output is wrong” tells more than “it was not run”.
     """
@@ -158,7 +158,7 @@ def _best(verdicts: Sequence[Judged]) -> Judged:
 
 
 def _alike(judged: Judged, controlled: Sequence[Judged]) -> list[Part]:
-    """Where rows of the published variant differ in more than the system: the same parts where rows of the controlled variant do not."""
+    """For parts whose rows in the published variant differ in more than the system: the same parts in the controlled variant, if its rows do not."""
     if judged.group is None or judged.group.key.variant != PUBLISHED:
         return []
     twins = [twin for twin in controlled if twin.claim is judged.claim and twin.is_twin_of(judged)]
@@ -167,7 +167,7 @@ def _alike(judged: Judged, controlled: Sequence[Judged]) -> list[Part]:
 
 
 def _untested(groups: Sequence[Group], judging: Sequence[str]) -> Verdict:
-    """Without a group that may judge; `judging` are the variants that do, where other groups have verdicts."""
+    """The verdict without a group that may judge; `judging` are the variants that would judge, where only other variants have verdicts."""
     if judging:
         return Verdict(NOT_TESTED, f"the variant {' or '.join(judging)} was not run at full size on a GPU")
     reasons = sorted({group.cannot_judge() for group in groups})

@@ -24,7 +24,7 @@ class Lacking:
 
 
 class State(enum.Enum):
-    """Of the rows of a case: they may judge, more runs would let them, or no run would."""
+    """Whether the rows of a case may judge, would with more runs, or never will."""
 
     ABLE = enum.auto()
     LACKS_RUNS = enum.auto()
@@ -45,7 +45,7 @@ def of(judged: Sequence[tuple[Relation, Sequence[Part]]], rows: Rows, in_article
 
 
 def _runs_that_judge_nothing(row: Row) -> int:
-    """Of a row's runs that count as done: REPEATS has to be so much larger."""
+    """How many of a row's runs count as done and judge nothing: REPEATS has to be larger by this number."""
     return sum(bool(disturbed_by(run)) and not run.host.get("shared_with") for run in row.ok_runs)
 
 

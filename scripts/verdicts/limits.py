@@ -20,7 +20,7 @@ FORMS = ("generate", "batch", "transformers-pipeline", "transformers-pipeline-se
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """Of all GPUs that hold weights together; None where nobody tells."""
+    """The rates of all GPUs that hold weights, together; None where they are not known."""
 
     bytes_per_s: float | None
     flop_per_s: float | None
@@ -32,8 +32,8 @@ class Distance:
 
     row           the row; all else is told of one run
     run           that run, as a row of its own
-    further       the time is that of one further token, or of the prompt and one token; else of a whole call over its tokens
-    stamped       the time is the median time between stamped tokens
+    further       whether `ms` is the time of one further token, or of the prompt and one token; else `ms` is a whole call over its tokens
+    stamped       whether `ms` is the median time between stamped tokens
     """
 
     row: Row
@@ -57,7 +57,7 @@ class Distance:
 
     @property
     def products_ms(self) -> float | None:
-        """The model's matrix products alone, a step; None where the run has not measured them, or for another number of sequences."""
+        """The model's matrix products alone, of a step; None where the run did not measure them, or measured them for another number of sequences."""
         products = self.run.figures.get("products") or {}
         times = products.get("step_us") if products.get("rows") == self.run.sequences else None
         return statistics.median(times) / 1000 if times else None
@@ -105,9 +105,9 @@ def _median(row: Row, of_run: Callable[[Row], Distance | None]) -> Distance | No
 
 
 def _of_runs(row: Row, of_run: Callable[[Row], Distance | None]) -> Sequence[Distance]:
-    """The distances of the undisturbed runs; none of a row with a wrong output.
+    """The distances of the runs that count; [] for a row with a wrong output.
 
-    Times of stamped tokens and differences of calls are two clocks: where a run has stamps, runs without them stand back.
+    Times of stamped tokens and differences of calls are two clocks: where a run has stamps, runs without stamps are left out.
     """
     counts = row.status == "ok" and row.new_tokens and not row.wrong_runs
     runs = row.runs_of(row.new_tokens[-1]) if counts else ()
@@ -125,7 +125,7 @@ def _steps(row: Row) -> Distance | None:
     ms = between_ms or _of_calls_ms(row, short, long)
     if ms is None or ms <= 0:
         return None
-    # The middle of the steps that the time is of: those after the first token, or all of a call.
+    # The context in the middle of the timed steps: those after the first token, or all of a call.
     context = prompt_tokens(row) + (1 + long if further else long) / 2
     return Distance(
         row=row,
@@ -141,7 +141,7 @@ def _steps(row: Row) -> Distance | None:
 
 
 def _of_calls_ms(row: Row, short: int, long: int) -> float | None:
-    """What each further token of a longer call takes, where the row has calls of one token; else a call over its tokens.
+    """The time of a further token, where the row has calls of one token; else the time of a call over its tokens.
 
     None where no call is known to have made all its steps.
     """
@@ -156,20 +156,20 @@ def _whole_calls_ms(row: Row, new_tokens: int) -> list[float]:
     """The timed calls that are known to have made `new_tokens` steps.
 
     A batch takes as many steps as its longest answer has tokens. Where answers may end earlier, the guest counts the tokens of all answers of a call:
-    more than all answers together have one step earlier show that one answer made the last step.
+    if they are more than all answers together can have one step earlier, one answer made the last step.
     """
     times = row.timed_ms(new_tokens)
     if not any(run.get("up_to") for run in row.record.job.runs):
         return times
     most_before = row.sequences * (new_tokens - 1)
-    made = rates.made_tokens(row.record, new_tokens) or [0] * len(times)  # of calls that were not counted nothing is known
+    made = rates.made_tokens(row.record, new_tokens) or [0] * len(times)  # nothing is known about calls without a count
     return [ms for ms, tokens in zip(times, made, strict=True) if tokens > most_before]
 
 
 def _between_ms(row: Row, new_tokens: int) -> float | None:
     """The median time between two tokens of the run's stamped calls; None where it has none.
 
-    It goes before the difference of calls: a call of one token waits for a slow host, of which a longer call hides a part.
+    This time goes before the difference of calls: a call of one token waits for a slow host, and a longer call hides a part of that wait.
     """
     stamped = row.figures.get("token_times") or {}
     between = token_times.between_ms([stamped])

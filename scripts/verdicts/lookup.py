@@ -18,13 +18,13 @@ LEAST_RECIPE = 2
 #: Statuses that a repeat would give again.
 ENDS = ("oom", "unsupported")
 
-#: (case, batch size); None for its smallest.
+#: (case, batch size); None for the case's smallest.
 Named = tuple[str, int | None]
 
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """The rows of one group for calls of so many new tokens, each case on the article's number of devices, but on no more than `most`."""
+    """The rows of one group for calls of `new_tokens` tokens, each case on the article's number of devices, but on no more than `most`."""
 
     group: Group
     article: Article
@@ -47,7 +47,7 @@ class Rows:
         return isinstance(row, Row) and (row.status != "ok" or bool(row.runs_of(self.new_tokens)))
 
     def why_none(self, named: Sequence[Named], reasons: Sequence[str]) -> str:
-        """Why comparisons of these rows have none, each for its reason: the first that is no missing row, then all missing rows, then those of few runs."""
+        """Why comparisons of these rows were not tested: the first of `reasons` that is no missing row, then all missing rows, then rows of few runs."""
         there = {(row.case, size) for row in self.group.rows for size in (None, row.batch_size)}
         missing = [row for row in named if row not in there]
         told = [str(self._found(*row)) for row in missing]
@@ -61,14 +61,14 @@ class Rows:
         return isinstance(row, Row) and row.status == "ok" and weights_can_judge(row) and bool(why_not([row], self.new_tokens))
 
     def usable(self, case: str, batch_size: int | None = None) -> Row:
-        """As `of`; raises NotTested where the row's output is wrong too, it has no such calls, or its case loads in another way since."""
+        """As `of`; raises NotTested also where the row's output is wrong, where it has no such calls, or where its case now loads in another way."""
         row = self.of(case, batch_size)
         if reason := row.unusable(self.new_tokens) or self._of_another_load(row):
             raise NotTested(reason)
         return row
 
     def of_case(self, case: str) -> list[Row]:
-        """The rows of a case in all batch sizes, be their output wrong."""
+        """The rows of a case in all batch sizes, even with a wrong output."""
         return [row for row in self.group.rows if row.case == case and row.count == count(self.article, case, self.most)]
 
     def over_batches(self, case: str) -> list[Row]:
@@ -78,11 +78,11 @@ class Rows:
         )
 
     def able(self, rows: Sequence[Row]) -> list[Row]:
-        """Those of these rows that may judge, each by itself."""
+        """The rows among these that may judge, each by itself."""
         return [row for row in rows if not why_not([row], self.new_tokens)]
 
     def _of_another_load(self, row: Row) -> str:
-        """How it loaded stands on the row's page."""
+        """That the row's case now loads in another way, in words; the row's page tells how it loaded."""
         return f"{row.name} on {gpus(row.count)} was loaded in another way" if self.article.loaded_otherwise(row.record.job) else ""
 
     def _found(self, case: str, batch_size: int | None) -> Row | str:

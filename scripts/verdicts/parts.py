@@ -34,7 +34,7 @@ class Range:
 
     @property
     def in_words(self) -> str:
-        """ "below 1.5", "at least 1.5", "3.06 to 4.79"; "" of ABOVE_ONE, which "faster" says, and of all numbers."""
+        """ "below 1.5", "at least 1.5", "3.06 to 4.79"; "" for ABOVE_ONE, which "faster" says, and for all numbers."""
         least, most = (f"{end:.{4 if end >= 100 else 3}g}" if math.isfinite(end) else "" for end in (self.least, self.most))
         if self == ABOVE_ONE or not self.ends:
             return ""
@@ -45,7 +45,7 @@ class Range:
         return f"{'below' if self.is_open else 'at most'} {most}"
 
     def holds(self, value: float) -> bool:
-        """Does the claim hold of this very number?"""
+        """Does the claim hold for this very number?"""
         return self.least < value < self.most if self.is_open else self.least <= value <= self.most
 
 
@@ -53,23 +53,23 @@ ABOVE_ONE = Range(least=1, is_open=True)
 
 
 def below(bound: float) -> Range:
-    """Under a bound that does not belong to it."""
+    """The range below a bound, without the bound."""
     return Range(most=bound, is_open=True)
 
 
 def ends(ranges: Sequence[Range]) -> list[float]:
-    """The ends of all of them."""
+    """The ends of all ranges."""
     return [end for where in ranges for end in where.ends]
 
 
 def size(published: float) -> Range:
-    """Around a published size, as far above as below."""
+    """The range around a published size, by the same factor above and below."""
     return Range(published / SIZE_FACTOR, published * SIZE_FACTOR)
 
 
 @dataclasses.dataclass(frozen=True)
 class OnGpus:
-    """The ratio of two rows on one set of GPUs, and how many runs of the slower and of the faster row it is of."""
+    """The ratio of two rows on one set of GPUs, and the numbers of runs of the slower and of the faster row behind it."""
 
     ratio: float
     runs: tuple[int, int]
@@ -89,12 +89,12 @@ class Part:
     number    what was measured, in digits: "2.9 (2.6 to 3.2)"; "" without rows
     sentence  what the number is of, and what stands beside it
     why       why it was not tested; "" where it was
-    ratio     the number, where it is a ratio of two cases, `cases` their names, and `where` the claim places it
+    ratio     the number, where it is a ratio of two cases; `cases` are their names, and `where` is the claim's range for it
     differs   in what the compared rows differ beside the system
     is_apart  whether the compared rows share no GPU in any run
     notes     what else stands beside the number
-    doubts    of the notes, in short, what a first page tells: what would give the part another word, and which of several comparisons it is
-    on_gpus   the ratio on each set of GPUs with runs of both rows, where these are several or other GPUs ran one row alone
+    doubts    the notes for a first page, in short: what would give the part another word, and which of several comparisons decides it
+    on_gpus   the ratio on each set of GPUs with runs of both rows, where there are several such sets or other GPUs ran one row alone
     compared  the comparisons of an "every" part
     runs      the fewest undisturbed runs of a compared row
     """
@@ -152,7 +152,7 @@ def every(words: Sequence[str]) -> str:
 
 
 def decides(parts: Sequence[Part]) -> Part:
-    """The relation that decides an "every" part: of the relations with the part's word that with the smallest lower end of its ratio's interval."""
+    """The comparison that decides an "every" part: of those with the part's word, the one whose ratio's interval has the smallest lower end."""
     word = every([part.word for part in parts])
     return min((part for part in parts if part.word == word), key=_lower_end)
 

@@ -14,9 +14,9 @@ from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
 from scripts.verdicts.run_facts import series
 
-#: Forms whose calls are as many items as the batch has.
+#: Forms whose calls answer as many items as the batch has.
 CALL_FORMS = ("transformers-pipeline", "batch")
-#: Their timed calls are the batches of a workload: as many as its texts give.
+#: Forms whose timed calls are the batches of a workload: as many as its texts give.
 WORKLOAD_FORMS = ("workload", "continuous", "engine-queue")
 #: Of these the forms that time from one writing of answers to the next (bench/forms/kept_answers.py).
 WRITING_FORMS = ("continuous", "engine-queue")
@@ -34,7 +34,7 @@ def figure(row: Row, name: str) -> Any:
 
 
 def items_per_s(row: Row) -> stats.Estimate | None:
-    """Items a second over the mean of the runs' mean calls, with its interval; of a workload its items over the mean of the runs' times."""
+    """Items a second over the mean of the runs' mean calls, with its interval; for a workload, its items over the mean of the runs' times."""
     workloads = _workloads(row)
     if workloads:
         return _per(statistics.fmean(done["items"] for done in workloads), stats.over_runs([done["seconds"] for done in workloads]))
@@ -49,21 +49,21 @@ def _timed_calls(row: Row) -> bool:
 
 
 def _per(items: float, time: stats.Estimate) -> stats.Estimate:
-    """Items over a time, with the interval that the time's gives; a bound that is no time, or a negative one, gives none."""
+    """Items over a time, with the interval that follows from the time's; a bound of the time that is missing or not positive gives no bound."""
     low, high = (items / end if end and end > 0 else None for end in (time.high, time.low))
     return stats.Estimate(items / time.value, low, high)
 
 
 def _workloads(row: Row) -> list[dict[str, Any]]:
-    """What each run that counts made of its workload, oldest first: all of a row have the same texts."""
+    """The workload's figure of each run that counts, oldest first; all runs of a row have the same texts."""
     runs = row.counted_runs if figure(row, "workload") else ()
     return [done for run in runs if run.guest and (done := run.guest.figures.get("workload"))]
 
 
 def latency(row: Row) -> dict[str, float]:
-    """{name: number} of a row whose items arrived over time: the mean of each number over its runs, without those that tell a reason instead.
+    """{name: number} of a row whose items arrived over time: the mean of each number over its runs, without runs that tell a reason instead.
 
-    {} for another row. Its items/s are those of the load that was offered, and not of the system: no table of the fastest and no claim takes it up.
+    {} for another row. Such a row's items/s are those of the offered load, and not of the system, so no table of the fastest and no claim uses the row.
     """
     runs = row.counted_runs if figure(row, "latency") else ()
     told = [one for run in runs if run.guest and (one := run.guest.figures.get("latency"))]

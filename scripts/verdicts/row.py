@@ -71,7 +71,7 @@ class Row:
 
     @property
     def shape(self) -> str:
-        """Of its model, without the weights: "bloom-7b1"; "" where the job names none."""
+        """The shape of its model, without the weights: "bloom-7b1"; "" where the job names none."""
         return self.record.job.model.get("shape") or ""
 
     @property
@@ -85,7 +85,7 @@ class Row:
 
     @property
     def failed_runs(self) -> Sequence[Record]:
-        """The runs that failed; what ran out of memory or time, or is unsupported, is none of them."""
+        """The runs with the status failed: runs that ran out of memory or time, or are unsupported, are not among them."""
         return [run for run in self.runs if run.status == "failed"]
 
     @functools.cached_property
@@ -94,11 +94,11 @@ class Row:
 
     @functools.cached_property
     def _means_ms(self) -> dict[int, Sequence[float]]:
-        """{new tokens: what `run_means_ms` gives}: a report asks many times, and a row may have thousands of runs."""
+        """{new tokens: what `run_means_ms` gives}, cached: a report asks many times, and a row may have thousands of runs."""
         return {}
 
     def undisturbed(self, new_tokens: int | None = None) -> Sequence[Record]:
-        """The ok runs that may judge, by the state of their machine; of those with timed calls of so many new tokens, where a number is given."""
+        """The ok runs whose machine was not disturbed; where `new_tokens` is given, only runs with timed calls of so many."""
         return self._undisturbed if new_tokens is None else with_calls(self._undisturbed, new_tokens)
 
     @property
@@ -111,7 +111,7 @@ class Row:
         return self.undisturbed(new_tokens) or with_calls(self.ok_runs, new_tokens)
 
     def run_means_ms(self, new_tokens: int) -> Sequence[float]:
-        """The mean timed call of each of these runs, in ms."""
+        """The mean timed call of each of `runs_of`, in ms."""
         if new_tokens not in self._means_ms:
             self._means_ms[new_tokens] = [statistics.fmean(series(run)[new_tokens]) for run in self.runs_of(new_tokens)]
         return self._means_ms[new_tokens]
@@ -132,7 +132,7 @@ class Row:
 
     @property
     def is_wrong_when_padded(self) -> bool:
-        """Is any run's?"""
+        """Is the output of any run another one when padded?"""
         return any(map(is_wrong_when_padded, (self.record, *self.ok_runs)))
 
     @property
@@ -146,8 +146,8 @@ class Row:
         return self.guest.figures if self.guest else {}
 
     def busy_shares(self, new_tokens: int) -> list[float | str]:
-        """The share of the time in which each GPU ran a kernel while calls of so many new tokens were made, of the middle run; where none tells one,
-        the latest code of scripts/machine/busy.py that says why it does not count. [] where nothing was told."""
+        """For each GPU, the middle run's share of the time of calls of so many new tokens in which a kernel ran; where no run tells a share, the latest
+        code of scripts/machine/busy.py, which says why. [] where nothing was told."""
         told = [shares for run in self.shown_runs if (shares := busy_shares_of(run, new_tokens))]
         of_gpus = [[shares[place] for shares in told if place < len(shares)] for place in range(max(map(len, told), default=0))]
         return [_middle_share(of_gpu) for of_gpu in of_gpus]
@@ -279,7 +279,7 @@ class Row:
         return self.counted_runs if self.status == "ok" else [self.record]
 
     def middle(self, read: Callable[[Record], Number | None]) -> Number | None:
-        """The middle of what the shown runs tell, which is what one of them tells; None where none tells anything."""
+        """The lower median of what the shown runs tell, which is a number of one of them; None where none tells a number."""
         return _middle(map(read, self.shown_runs))
 
     def unusable(self, new_tokens: int | None = None) -> str:
@@ -298,7 +298,7 @@ class Row:
 
 
 def apart(faster: Row, slower: Row) -> bool:
-    """Did two rows run on different GPUs, in all of their runs that count? What lies between them may then be their hosts."""
+    """Did two rows run on different GPUs, in all of their runs that count? Their difference may then come from their hosts."""
     uuids, slower_uuids = (uuids_of_runs(row.counted_runs) for row in (faster, slower))
     return bool(uuids and slower_uuids) and not uuids & slower_uuids
 

@@ -1,6 +1,6 @@
 """From records to the groups of rows that may stand in one table.
 
-A group is everything measured under the same article, variant, stack, engine, device model, weights and scale. Numbers of
+A group is everything measured with the same article, variant, stack, engine, kind of machine, weights and scale. Numbers of
 different groups are never compared.
 """
 
@@ -27,7 +27,7 @@ ENGINES = {
     "host": "without containers",
 }
 
-#: The longest words of a group's slug. A name of a result may be longer, and file systems take 255 bytes with what a plot adds.
+#: The most letters of a group's slug before its hash. Names in a result may be longer, and file systems take 255 bytes, with what a plot adds.
 LONGEST_SLUG = 160
 
 
@@ -158,7 +158,7 @@ def _names(keys: Sequence[Key]) -> list[str]:
 
 
 def _anchors(name: str) -> set[str]:
-    """The places that a group has in a report (scripts/report): the words of one group, as of a variant "published-2", may be those of another."""
+    """The anchors of a group in a report (scripts/report): the slug of one group, as with a variant "published-2", may be an anchor of another."""
     return {name, f"environment-{name}", f"apart-{name}", f"claims-{name}"}
 
 
@@ -167,7 +167,7 @@ def _without_variant(key: Key) -> Key:
 
 
 def _place(key: Key, results: int) -> tuple[object, ...]:
-    """What groups are sorted by; `results` counts those of the setting in all its variants."""
+    """The sort key of groups; `results` counts the results of the setting in all its variants."""
     return (
         key.article,
         key.device == "cpu",
@@ -178,7 +178,7 @@ def _place(key: Key, results: int) -> tuple[object, ...]:
         key.facts,
         key.weights,
         list(ENGINES).index(key.engine) if key.engine in ENGINES else len(ENGINES),
-        -results,  # of several hosts the one with the most results
+        -results,  # of several hosts, the one with the most results first
         key.host,
         key.variant != "published",
         key.variant,
@@ -192,6 +192,6 @@ def key_of(record: Record) -> Key:
 
 
 def _weights_words(model: Mapping[str, Any]) -> str:
-    """ "hub", "random" for recipe 1 of random weights, "random (recipe 2)" for later ones: rows of two recipes are never one table."""
+    """ "hub", "random" for recipe 1 of random weights, "random (recipe 2)" for later ones: rows of two recipes never stand in one table."""
     words, recipe = model.get("weights", "?"), weights.recipe_of(model)
     return f"{words} (recipe {recipe})" if words == "random" and recipe > 1 else words

@@ -28,7 +28,7 @@ class Verdict:
     most        on how many GPUs at most its rows ran
     in_article  on how many the article's did
     not_run     how many of the rows that the claim names are missing
-    lacking     what more runs need that would test what is not tested yet; None where they would test nothing
+    lacking     what has to be typed for runs that would test what is not tested yet; None where more runs would test nothing
     judged      each relation with its parts
     """
 
@@ -61,12 +61,12 @@ class Verdict:
 
     @property
     def has_rows(self) -> bool:
-        """Are there rows for any of the parts, be they too few to judge it?"""
+        """Are there rows for any of the parts, even with too few runs to judge it?"""
         return any(part.has_rows for part in self.parts)
 
     @property
     def was_run(self) -> bool:
-        """Are there rows for a part, or for all of the claim, be their output wrong?"""
+        """Are there rows for a part, or for all of the claim, even with a wrong output?"""
         return self.has_rows or bool(self.judged and not self.not_run)
 
     @property

@@ -17,7 +17,7 @@ def series(record: Record) -> dict[int, list[float]]:
 
 
 def with_calls(runs: Iterable[Record], new_tokens: int) -> Sequence[Record]:
-    """Those runs that timed calls of so many new tokens."""
+    """The runs that timed calls of so many new tokens."""
     return [run for run in runs if series(run).get(new_tokens)]
 
 
@@ -49,7 +49,7 @@ def peak_used_bytes(record: Record) -> dict[str, int]:
 
 
 def peak_resident_bytes(record: Record) -> int | None:
-    """The peak resident memory of a run's measured processes together; None where no guest told it, or told that of one of its processes alone."""
+    """The peak resident memory of a run's measured processes together; None where no guest told it, or where it told one process's alone."""
     if not record.guest:
         return None
     told = record.guest.memory
@@ -74,10 +74,10 @@ def energy_of(record: Record, new_tokens: int) -> dict[str, Any]:
 
 
 def kernels_ms(record: Record, new_tokens: int, time_ms: float) -> float | None:
-    """For how much of calls of so many new tokens a kernel ran, in a run on one GPU; None where its share is not known.
+    """The time of a mean call, in ms, in which a kernel ran, for a run on one GPU; None where the share of this time is not known.
 
-    The share is that of further calls, with a mean of their own, or of the timed ones, whose mean is `time_ms`. On several GPUs a kernel may run
-    that waits for another GPU.
+    The share is that of further calls, which have a mean of their own, or of the timed ones, whose mean is `time_ms`. Runs on several GPUs give None,
+    because a kernel that runs there may wait for another GPU.
     """
     shares = busy_shares_of(record, new_tokens)
     share = shares[0] if len(shares) == len(gpu_uuids_of(record)) == 1 else ""

@@ -2,10 +2,10 @@
 
 article     time of the calls over all tokens that `generate` appended, the padding behind end tokens included; the tokens of
             the ZeRO rows times the number of GPUs, each of which ran the same sentences
-once        over all that `generate` appended, once: what rows on different numbers of GPUs can be compared by
-corrected   over the tokens that were really made, once
+once        time over all tokens that `generate` appended, each once: rows on different numbers of GPUs are compared by this formula
+corrected   time over the tokens that were really made, each once
 
-Beside them, the times between tokens of calls that tell when each came.
+Besides, the times between tokens, of calls that tell when each token came.
 """
 
 import array
@@ -20,7 +20,7 @@ from scripts.verdicts.row_groups import Group
 from scripts.verdicts.run_facts import cycles_of
 
 Formula = Literal["article", "once", "corrected"]
-#: Those of the table in the article's shape.
+#: The formulas of the table in the article's shape.
 IN_TABLE: tuple[Formula, Formula] = ("article", "corrected")
 #: The metric's name in an article's published numbers.
 METRIC: Final = "ms_per_token"

@@ -32,11 +32,11 @@ class Relation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     part: str | None = None
 
     def rows(self) -> Sequence[Named]:
-        """The rows that it names."""
+        """The rows that the relation names."""
         return references.rows_of(msgspec.to_builtins(self))
 
     def published(self, part: Part) -> PublishedRatio | None:
-        """What stands beside one of its parts, where the article gives a ratio."""
+        """The ratio that the article gives for one of the relation's parts; None where it gives none."""
         return None
 
     def names(self) -> list[str]:
@@ -52,7 +52,7 @@ class Relation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             return [Part(name, NOT_TESTED, why=str(untested)) for name in names]
 
     def parts(self, rows: Rows) -> list[Part]:
-        """As judge, the names left empty; raises NotTested where the rows cannot test it."""
+        """As `judge`, with empty names; raises NotTested where the rows cannot test the relation."""
         raise NotImplementedError
 
 

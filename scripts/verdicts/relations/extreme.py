@@ -16,7 +16,7 @@ class Extreme(Relation, frozen=True, kw_only=True):
 
     than         the other cases
     ratios       the published ratio over each of them, in their order
-    batch_sizes  in each of these, by ms/token
+    batch_sizes  the comparisons are made in each of these, by ms/token
     """
 
     than: list[str]
@@ -30,7 +30,7 @@ class Extreme(Relation, frozen=True, kw_only=True):
             raise ValueError(f"`ratios` holds one for each of the {len(self.than)} cases of `than`, found {len(self.ratios)}")
         if self.ratios is not None and self.batch_sizes is not None:
             raise ValueError("`ratios` are of no batch size: leave them or `batch_sizes` out")
-        self.speeds()  # which refuse what no comparison can be
+        self.speeds()  # raises ValueError for an impossible comparison
 
     def speeds(self) -> list[Speed]:
         """Its comparisons."""
@@ -42,7 +42,7 @@ class Extreme(Relation, frozen=True, kw_only=True):
         raise NotImplementedError
 
     def published(self, part: Part) -> PublishedRatio | None:
-        """That of the comparison that decides the part."""
+        """The published ratio of the comparison that decides the part."""
         ratios = (speed.published(part) for speed in self.speeds() if part.cases == (speed.faster, speed.slower))
         return next(filter(None, ratios), None)
 
@@ -76,7 +76,7 @@ def _notes(deciding: Part, compared: Sequence[Part], batch_size: int | None) -> 
 
 
 def _on_different_gpus(compared: Sequence[Part]) -> str:
-    """ "11 of the 18 on different GPUs", where all of several hold: the ratios of those are partly ratios of machines; "" where none is."""
+    """ "11 of the 18 on different GPUs", where several comparisons all hold: these 11 ratios are partly ratios of machines; "" else."""
     count = sum(part.is_apart for part in compared)
     all_hold = len(compared) > 1 and all(part.word == HOLDS for part in compared)
     return f"{count} of the {len(compared)} on different GPUs" if count and all_hold else ""

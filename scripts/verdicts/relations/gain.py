@@ -51,7 +51,7 @@ class Gain(Relation, frozen=True, kw_only=True):
         small, large = (rows.usable(case, size) for case, size in self.rows())
         pair = pairs.of_times(large, small, rows.new_tokens)
         grew = self.to_batch / self.from_batch
-        # A small batch that waits for its host, or ran on a slower machine, makes such a gain: the larger one gets no more than `grew` from the GPU.
+        # Such a gain comes from a small batch that waited for its host or ran on a slower machine: the GPU alone gives the larger batch at most `grew`.
         if pair.ratio.value > grew:
             pair = dataclasses.replace(pair, remarks=(f"more than the batch grew, {grew:g} times",))
         value, beside = pairs.ratio_in_words(pair, self.ratio, [self.bound])

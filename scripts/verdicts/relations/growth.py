@@ -1,4 +1,4 @@
-"""`rate_grows_with_batch`: a larger batch goes on helping."""
+"""`rate_grows_with_batch`: each larger batch makes more items/s."""
 
 import dataclasses
 import itertools
@@ -14,8 +14,8 @@ from scripts.verdicts.row import Row
 
 
 class Growth(Relation, frozen=True, kw_only=True):
-    """From every batch size to the next larger one the items/s grow. The claim names no sizes: those count that may judge, or all where fewer
-    than two may."""
+    """From every batch size to the next larger one the items/s grow. The claim names no sizes: the sizes that may judge count, or all sizes
+    where fewer than two may."""
 
     KEY: ClassVar[str] = "rate_grows_with_batch"
 

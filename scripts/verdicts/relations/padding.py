@@ -9,8 +9,8 @@ from scripts.verdicts.relations.base import Relation, checked
 
 
 class Padding(Relation, frozen=True, kw_only=True):
-    """In every run each padded text's first logits are within the dtype's tolerance of those of the text alone when padded on the left, and
-    none are when padded on the right."""
+    """In every run, padding on the left leaves each padded text's first logits within the dtype's tolerance of those of the text alone, and padding on
+    the right leaves none within it."""
 
     KEY: ClassVar[str] = "left_padding_needed"
 

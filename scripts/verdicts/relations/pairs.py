@@ -1,6 +1,6 @@
 """Two rows side by side: the ratio of their times over runs, what they differ in, and all of it in words.
 
-ms/token are the article's (scripts/verdicts/token_times.py).
+ms/token follow the article's formula (scripts/verdicts/token_times.py).
 """
 
 import dataclasses
@@ -13,16 +13,16 @@ from scripts.verdicts.parts import NOT_TESTED, SIZE_FACTOR, NotTested, OnGpus, P
 from scripts.verdicts.row import Row, apart, gpus
 from scripts.verdicts.run_facts import gpu_uuids_of, kernels_ms
 
-#: A note names so many sets of GPUs.
+#: The most sets of GPUs that a note names.
 MOST_SETS = 4
 
-#: Where every number lies.
+#: The range of all numbers.
 EVERYWHERE = Range()
 
 
 @dataclasses.dataclass(frozen=True)
 class OfKernels:
-    """The ratio of the times in which a kernel ran; `of_times`, of the whole times of the same runs; `runs`, of which they are: "" for all."""
+    """The ratio of the times in which a kernel ran; `of_times` is that of the whole times of the same runs; `runs` tells how many runs, "" for all."""
 
     ratio: float
     of_times: float
@@ -30,27 +30,27 @@ class OfKernels:
 
     @property
     def is_another(self) -> bool:
-        """Do the two differ by more than SIZE_FACTOR? Then the ratio of times is much of time without a kernel."""
+        """Do the two ratios differ by more than SIZE_FACTOR? Then much of the ratio of times comes from time without a kernel."""
         return max(self.ratio, self.of_times) > SIZE_FACTOR * min(self.ratio, self.of_times)
 
     def is_elsewhere(self, where: Range) -> bool:
-        """Do kernels alone lie on another side of what a claim says than whole times?"""
+        """Does only one of the two ratios lie within the range of a claim?"""
         return where.holds(self.ratio) != where.holds(self.of_times)
 
     def in_words(self, where: Range = EVERYWHERE) -> str:
-        """ "kernels alone: 1.19"; "kernels alone: 1.82 of 3 runs" where the others do not tell it; whether they alone lie within `where`."""
+        """ "kernels alone: 1.19"; "kernels alone: 1.82 of 3 runs" where other runs do not tell it; and the side of `where`, if `of_times` lies on the other."""
         side = f", {'within' if where.holds(self.ratio) else 'outside of'} what is claimed" if self.is_elsewhere(where) else ""
         return f"kernels alone: {stats.significant(self.ratio)}{self.runs and f' of {self.runs}'}{side}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """Two rows that answered the same question: `ratio` is the time of `slower` over that of `faster`, of `spread` over pairs of runs.
+    """Two rows that answered the same question: `ratio` is the time of `slower` over that of `faster`, `spread` its least and greatest over pairs of runs.
 
-    `on_gpus` are the ratios on each set of GPUs that ran both rows, where these are several or where other GPUs ran one row alone: then the ratio of
-    all runs is that of a mixture.
-    `of_kernels` is the ratio of the times in which a kernel ran; None where that is not known of a run of each row, each on one GPU.
-    `runs` is the number of undisturbed runs of the row that has fewest. `remarks` are what a relation adds to it.
+    `on_gpus` are the ratios on each set of GPUs that ran both rows, where there are several sets or where other GPUs ran one row alone: then the ratio
+    of all runs is that of a mixture.
+    `of_kernels` is the ratio of the times in which a kernel ran; None unless each row has a run on one GPU that tells this time.
+    `runs` is the number of undisturbed runs of the row that has fewest. `remarks` are notes that a relation adds.
     """
 
     faster: Row
@@ -67,7 +67,7 @@ class Pair:
         """What stands beside the ratio: "by GPUs: 1.56 of 2 runs, 2.64 of 3 runs", MOST_SETS sets at most; "on GPUs that ran both: 4.13 of 3 runs";
         "over these 3 sets: 0.69 to 4.41", the interval that takes each set as one number; "kernels alone: 1.82 of 3 runs"; remarks.
 
-        `where` a claim places the ratio: kernels alone may lie on the other side.
+        `where` is the claim's range for the ratio: kernels alone may lie on its other side.
         """
         more = [f"and {len(self.on_gpus) - MOST_SETS} more"] if len(self.on_gpus) > MOST_SETS else []
         which = "by GPUs" if len(self.on_gpus) > 1 else "on GPUs that ran both"
@@ -78,7 +78,7 @@ class Pair:
         return (*by_gpus, *kernels, *self.remarks)
 
     def doubts(self, where: Range) -> tuple[str, ...]:
-        """What would give the part that places the ratio in this range another word, though it judges nothing: "by 3 sets of GPUs undecided, 0.69 to 4.41",
+        """What would give the part with this range another word, though it decides nothing: "by 3 sets of GPUs undecided, 0.69 to 4.41",
         where each set counts as one number; "kernels alone: 1.82, outside of what is claimed".
         """
         if self.why_not:
@@ -91,7 +91,7 @@ class Pair:
         return tuple(doubts)
 
     def _over_sets(self) -> stats.Estimate | None:
-        """The ratio with the interval that takes that on each set of GPUs as one number; None of fewer than three sets."""
+        """The ratio with the interval that takes each set of GPUs as one number; None for fewer than three sets."""
         over_sets = stats.over_sets([one.ratio for one in self.on_gpus]) if self.on_gpus else None
         return over_sets if over_sets and over_sets.ends else None
 
@@ -117,7 +117,7 @@ def judged(where: Range, ratio: stats.Estimate, why_not: str, sentence: str, cas
 def of_times(faster: Row, slower: Row, new_tokens: int, same_question: bool = True) -> Pair:
     """The pair by ms/token, or by the call where the rows count no tokens.
 
-    Raises NotTested where `same_question` is asked for and the rows' differ, and where calls of other batch sizes would be compared without a count.
+    Raises NotTested where `same_question` is true and the rows' questions differ, and where rows of different batch sizes count no tokens.
     """
     if same_question and question(faster) != question(slower):
         raise NotTested(f"{faster.case} and {slower.case} ran different models or prompts")
@@ -128,7 +128,7 @@ def of_times(faster: Row, slower: Row, new_tokens: int, same_question: bool = Tr
 
 
 def of_batches(large: Row, small: Row, new_tokens: int) -> Pair:
-    """The pair by items/s, of rows whose calls are as many items as their batch has: the ratio is that of `large` over `small`."""
+    """The pair by items/s, of rows whose calls answer as many items as their batch has: the ratio is that of `large` over `small`."""
     above, below = ([ms / row.batch_size for ms in row.run_means_ms(new_tokens)] for row in (small, large))
     return _pair(large, small, above, below, new_tokens)
 
@@ -142,7 +142,7 @@ def _pair(faster: Row, slower: Row, above: Sequence[float], below: Sequence[floa
 
 
 def _of_kernels(timed: Sequence[Sequence[tuple[Record, float]]], new_tokens: int) -> OfKernels | None:
-    """Of the runs of the slower and of the faster row that tell for how much of their time a kernel ran."""
+    """By the runs of the slower and of the faster row that tell for how much of their time a kernel ran; None where a row has no such run."""
     sides = [_with_kernels(of_row, new_tokens) for of_row in timed]
     if not all(sides):
         return None
@@ -193,7 +193,7 @@ def comparable_ms(rows: Sequence[Row], new_tokens: int) -> Sequence[Sequence[flo
 
 
 def question(row: Row) -> tuple[object, ...]:
-    """What a row was asked: rows of other models or prompts cannot be compared, but for the batch size."""
+    """What a row was asked: only rows of the same model and prompt can be compared, in any batch size."""
     prompt = {name: value for name, value in row.record.job.prompt.items() if name != "batch_size"}
     return model(row), prompt
 

@@ -51,7 +51,7 @@ class Speed(Relation, frozen=True, kw_only=True):
         return ["faster"] + ([f"{self.size:g} times"] if self.size is not None else [])
 
     def where(self) -> Range:
-        """Where its first part says that the ratio lies."""
+        """The range that its first part gives for the ratio."""
         if self.at_least is not None:
             return Range(least=self.at_least)
         return parts.ABOVE_ONE if self.at_most is None else Range(most=self.at_most)
