@@ -1,4 +1,4 @@
-"""The results: one folder a run, written once, checked when it is read."""
+"""The results: one folder per run, written once, checked when it is read."""
 
 from bench.job import InvalidDocument
 from scripts.results.store import (

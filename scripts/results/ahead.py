@@ -1,6 +1,6 @@
 """Runs of a machine whose clock was ahead: each stays the latest of its row, whatever is measured after it.
 
-This is told to who makes a report and stands in no page: the same runs give the same report on any day.
+The note goes to whoever makes a report, and into no page: the same runs give the same report on any day.
 """
 
 import datetime
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from scripts.results.store import Record
 from scripts.units import counted
 
-#: The clocks of two machines may differ, and a result may come to the other machine at once.
+#: The clocks of two machines may differ by so much, and a result may come to the other machine at once.
 LEEWAY = datetime.timedelta(hours=1)
 
 

@@ -1,4 +1,4 @@
-"""What a guest answered, read through the door and held against its job: a guest that is wrong, or lies, gives no row."""
+"""A guest's answer, read through the door and checked against its job: a guest that is wrong, or lies, gives no row."""
 
 import math
 import signal
@@ -20,7 +20,7 @@ REJECTED = "result.rejected.json"
 class Seen:
     """What the host saw of a guest's process: seconds from its start to its end, and the memory in bytes of each GPU that it had.
 
-    `resumed` tells whether the host gave it the answers of an earlier process to go on from.
+    `resumed` tells whether the host gave the process the answers of an earlier one to go on from.
     """
 
     exit_code: int
@@ -38,7 +38,7 @@ def read(path: Path) -> Result:
     if result.status != "ok" and not result.reason:
         raise InvalidDocument(f"its status is {result.status} and its reason is empty")
     if result.check:
-        result.check.pop("judged", None)  # the judge's word, and no guest's
+        result.check.pop("judged", None)  # only the judge may write it
         if result.check.get("reason"):
             result.check["reason"] = one_line(result.check["reason"])
     return result
@@ -84,7 +84,7 @@ def contradiction(job: Job, result: Result) -> str:
 
 
 def _of_calls(job: Job, result: Result) -> str:
-    """Rates divide by these counts: they are of the calls that it timed, and no row of a call has more tokens than were asked for."""
+    """Rates divide by these counts, so they must be of the timed calls, and no row of a call may have more tokens than were asked for."""
     figure = result.figures.get("calls")
     if figure is None:
         return ""
@@ -98,7 +98,7 @@ def _of_calls(job: Job, result: Result) -> str:
 
 
 def _of_pipeline(job: Job, result: Result) -> str:
-    """Joules, bytes and operations are of these sequences, so they follow from the job; the clock takes no call of fewer or more tokens."""
+    """Joules, bytes and operations are of these sequences, so their number must be the job's; the clock times no call of fewer or more tokens."""
     figure = result.figures.get("pipeline")
     if figure is None and (job.form != "transformers-pipeline-sequences" or job.kind != "measure"):
         return ""
@@ -115,7 +115,7 @@ def _of_pipeline(job: Job, result: Result) -> str:
 
 
 def _of_cycles(job: Job, figure: dict[str, Any] | None) -> str:
-    """ms/token divide by these counts, so they follow from the job: the clock takes no call of fewer tokens (bench/measuring/measure.py)."""
+    """ms/token divide by these counts, so they must be the job's: the clock times no call of fewer tokens (bench/measuring/measure.py)."""
     if job.form != "padded-sentences" or job.kind != "measure":
         return ""
     if figure is None:
@@ -130,7 +130,7 @@ def _of_cycles(job: Job, figure: dict[str, Any] | None) -> str:
 
 
 def _of_window(job: Job, measurement: dict[str, Any]) -> str:
-    """The window of the timed calls, whose energy is told, is long enough for them."""
+    """The window of the timed calls, in which energy is measured, must be long enough for them."""
     began, ended = measurement.get("timed_at") or (0.0, math.inf)
     calls_s = least_s(job, measurement["timed_ms"])
     words = f"its timed calls took at least {calls_s:.3f} s and lie within {ended - began:.3f} s"
@@ -140,9 +140,9 @@ def _of_window(job: Job, measurement: dict[str, Any]) -> str:
 def least_s(job: Job, calls_ms: Sequence[float]) -> float:
     """The least time in s that calls made one after the other took together.
 
-    One process makes no two calls at once. Where each GPU has a rank of its own, a call's time is that of its slowest rank, and a rank may begin a
-    call while another still ends the one before. It begins none before all ranks ended the one before that, because no call goes on without all
-    ranks. So neither the first, third, fifth… calls overlap one another, nor the second, fourth, sixth…
+    One process makes no two calls at once. Where each GPU has a rank of its own, a call's time is that of its slowest rank. A rank may begin a call
+    while another rank still ends the previous call, but not before all ranks have ended the call before that, because no call goes on without all
+    ranks. So the first, third, fifth… calls do not overlap, nor do the second, fourth, sixth…
     """
     if job.device_count == 1 or not has_ranks(job):
         return math.fsum(calls_ms) / 1000
@@ -150,7 +150,7 @@ def least_s(job: Job, calls_ms: Sequence[float]) -> float:
 
 
 def has_ranks(job: Job) -> bool:
-    """Does this job run as a process for each GPU? Where the kit does not have its backend or its form, as of a stored result, it may."""
+    """Does this job run as a process for each GPU? True, as it may, where the kit lacks the backend or the form of a stored result."""
     try:
         return backends.has_ranks(backends.find(job.backend)) and forms.loads(forms.find(job.form))
     except (ImportError, ValueError):
@@ -158,8 +158,8 @@ def has_ranks(job: Job) -> bool:
 
 
 def _of_longer(result: Result) -> Iterator[str]:
-    """Calls beside the timed ones are of a run that was timed, and were made in a window that is told. Whether that window counts is the host's
-    to say (scripts/machine/windows.py): a host that changes its speed loses no run for it."""
+    """Calls beside the timed ones must have as many tokens as timed ones, and a window. The host decides whether the window counts
+    (scripts/machine/windows.py): a host that changes its speed loses no run."""
     timed = {one["new_tokens"] for one in result.measurements}
     for one in result.figures.get("longer") or []:
         calls, at = one.get("calls"), one.get("at")
@@ -170,7 +170,7 @@ def _of_longer(result: Result) -> Iterator[str]:
 
 
 def _of_token_times(figure: dict[str, Any]) -> str:
-    """Each call has a first token and the times between it and all others."""
+    """Each call has the time of its first token, and the times between all its tokens."""
     calls, between = len(figure.get("first_ms") or []), [len(one) for one in figure.get("between_ms") or []]
     words = f"it tells {calls} first tokens, and {between[:9]} times between tokens in calls of {figure.get('new_tokens')}"
     return "" if between == [(figure.get("new_tokens") or 0) - 1] * calls else words
@@ -186,7 +186,7 @@ def _of_padding(figure: dict[str, Any] | None) -> str:
 
 
 def _of_workload_seconds(job: Job, result: Result) -> str:
-    """Rates divide by the seconds of a workload, which are those of its batches; of several ranks those of the first, which is no slower than the slowest."""
+    """Rates divide by a workload's seconds, which must be those of its batches; of several ranks the first tells them, which is no slower than the slowest."""
     figure = result.figures.get("workload")
     if figure is None:
         return ""
@@ -196,12 +196,12 @@ def _of_workload_seconds(job: Job, result: Result) -> str:
     return "" if 0.999 * least_s(job, calls_ms) <= seconds <= 1.001 * most_s else words
 
 
-#: The times of a figure of latencies, in which none is shorter than the one before it.
+#: The times of a figure of latencies, in rising order.
 LATENCIES = ("median_ms", "p95_ms", "p99_ms", "longest_ms")
 
 
 def _of_latency(job: Job, figure: dict[str, Any] | None, workload: dict[str, Any] | None) -> str:
-    """Items that arrive over time have latencies, of all of them, unless the run went on after a stop."""
+    """Items that arrive over time must all have latencies, unless the run went on after a stop."""
     rate = (job.options or {}).get("arrivals_per_s")
     if figure is None:
         return f"its items arrive {rate:g} a second, and it tells no latencies" if rate and workload else ""
@@ -238,7 +238,7 @@ def _of_latencies(figure: dict[str, Any], seconds: float) -> str:
 
 
 def _gives(each_ms: list[float], figure: dict[str, Any]) -> bool:
-    """The single latencies are rounded to µs, the others are not."""
+    """Do the single latencies, which are rounded to µs, give the figure's median and longest, which are not?"""
     if len(each_ms) != figure["items"]:
         return False
     told_ms: tuple[float, float] = (figure["median_ms"], figure["longest_ms"])
@@ -246,7 +246,7 @@ def _gives(each_ms: list[float], figure: dict[str, Any]) -> bool:
 
 
 def _of_schedule(figure: dict[str, Any]) -> str:
-    """Each run has a wall time, and a time of each stage."""
+    """Each run has a wall time, and a busy time of each stage."""
     runs, busy = len(figure["wall_ms"]), [len(stages) for stages in figure["busy_ms"]]
     words = f"{figure['stages']} stages in {runs} runs of a schedule have {busy[:9]} busy times"
     return "" if runs and busy == [figure["stages"]] * runs else words
@@ -268,7 +268,7 @@ def _of_kind(job: Job, result: Result, seen: Seen) -> Iterator[str]:
         yield _other_calls(job, result)
         loads = forms.loads(forms.find(job.form))
         batch_size = job.prompt.get("batch_size") if loads else None
-        allowed = (None, 1) if loads and batch_size is None else (batch_size,)  # an earlier job may name none, which is one
+        allowed = (None, 1) if loads and batch_size is None else (batch_size,)  # an earlier job may name no batch size, which means 1
         yield "" if result.batch_size in allowed else f"its batch size is {result.batch_size}, the job's is {batch_size}"
         yield "" if seen.resumed else _measure_phase(job, result)
         yield _workload(job, result.figures.get("workload"))
@@ -286,13 +286,14 @@ def _other_calls(job: Job, result: Result) -> str:
     return "" if made == asked else f"(new tokens, warm-up calls, timed calls) are {made[:9]}, asked for were {asked}"
 
 
-#: The calls are those of the slowest rank, the phase is that of the first, by a clock that may be set by so many seconds.
+#: A phase lasts at least this share of its calls less so many seconds: the calls' times are the slowest rank's, the phase is the first rank's, by a clock
+#: that may be set.
 SHARE_OF_PHASE, CLOCK_S = 0.9, 1.0
 
 
 def _measure_phase(job: Job, result: Result) -> str:
-    """The phase of the timed calls is long enough for them: the host looks for disturbances within it (scripts/machine/conditions.py), and in the whole
-    run where it ends before it begins, because the clock was set back."""
+    """The phase of the timed calls must be long enough for them: the host looks for disturbances within the phase (scripts/machine/conditions.py), or in
+    the whole run where the phase ends before it begins, because the clock was set back."""
     began, ended = result.phases.get("measure") or (0.0, math.inf)
     calls_s = math.fsum(least_s(job, calls["timed_ms"]) for calls in result.measurements)
     short = 0 <= ended - began < SHARE_OF_PHASE * calls_s - CLOCK_S
@@ -300,7 +301,7 @@ def _measure_phase(job: Job, result: Result) -> str:
 
 
 def _workload(job: Job, figure: dict[str, Any] | None) -> str:
-    """Rates divide by these counts, so they are those of the job."""
+    """Rates divide by these counts, so they must be the job's."""
     items = (job.options or {}).get("items")
     if figure is None or items is None:
         return ""
@@ -315,7 +316,7 @@ WALL_S = {"seconds": 1.0, "wall_ms": 1e-3, "profiled_wall_ms": 1e-3, "first_ms":
 
 
 def _too_long(job: Job, result: Result, seen: Seen) -> str:
-    """More time than the process lived; a resumed workload brings the times of earlier processes along."""
+    """Which times are longer than the process lived, in words; a resumed workload includes times of earlier processes, which do not count."""
     calls_ms = [ms for calls in result.measurements for ms in (calls.get("cold_ms"), *calls.get("warmup_ms", []), *calls["timed_ms"])]
     claimed_s = (result.load_s or 0) + (0 if seen.resumed else least_s(job, [ms for ms in calls_ms if ms is not None]))
     if claimed_s > seen.wall_s:
@@ -338,7 +339,7 @@ def _walls_s(data: Any) -> Iterator[float]:
 
 def _memory(job: Job, result: Result, seen: Seen) -> Iterator[str]:
     devices, asked = result.memory.get("devices") or [], job.device_count if job.device == "cuda" else 0
-    # An engine in processes of its own cannot read their allocators; the host samples each GPU anyway.
+    # The guest cannot read the allocators of an engine in processes of its own; the host samples each GPU anyway.
     if len(devices) != asked and (devices or not result.used.get("engine_in_own_process")):
         yield f"it reports the memory of {len(devices)} GPUs, the job has {asked}"
     for device in devices:
@@ -356,7 +357,7 @@ def is_within_tolerance(check: Mapping[str, Any]) -> bool:
 
 
 def _check(job: Job, result: Result) -> Iterator[str]:
-    """The check's verdict follows from its numbers, and its bound is the job's."""
+    """The check's verdict must follow from its numbers, and its bound must be the job's."""
     check = result.check
     if check is None:
         yield "" if job.reference is None else "its output was not checked, and the job names a reference"

@@ -1,6 +1,6 @@
-"""What thousands of records hold, in little memory: equal parts are kept once, and long lists of times as arrays.
+"""Thousands of records in little memory: equal parts are kept once, and long lists of times as arrays.
 
-It reads as before: an array of numbers is a sequence of floats, and `bench.job.to_json` writes it as the list that it was.
+Code that reads a record sees no difference: an array of numbers is a sequence of floats, and `bench.job.to_json` writes it as the list that it was.
 """
 
 import array
@@ -13,7 +13,7 @@ _SHARED: dict[bytes, Any] = {}
 
 
 def shared(part: Any) -> Any:
-    """An equal part of JSON data that was read earlier, or this one. Nobody may change it: other records hold it too."""
+    """This part of JSON data, or an equal one that was read earlier. Nobody may change the part: other records hold it too."""
     return _SHARED.setdefault(marshal.dumps(part, 2), part)  # version 2: equal bytes for equal content
 
 
@@ -23,7 +23,7 @@ def with_shared(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def packed(numbers: list[Any]) -> "list[Any] | array.array[float]":
-    """A list of floats in ms or another unit, in 8 bytes each where a list takes 32; a list that holds anything else as it is."""
+    """A list of floats in ms or another unit, in 8 bytes each where a list takes 32; a list that holds anything else stays as it is."""
     return array.array("d", numbers) if set(map(type, numbers)) == {float} else numbers
 
 

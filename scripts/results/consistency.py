@@ -1,6 +1,6 @@
 """Where a stored result contradicts its own job, itself, or what its host saw, in words.
 
-What a host refuses of a guest (scripts/results/answers.py) is refused of a stored result too: whoever writes one by hand passes no host.
+Answers that a host refuses (scripts/results/answers.py) are refused in stored results too, because a result written by hand passes no host.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def problems(record: "Record") -> Iterator[str]:
-    """The contradictions of a result. Where the kit does not have the form of its job, as of a newer kit, it says nothing of the number of calls."""
+    """The contradictions of a result. Where the kit lacks the form of its job, such as a newer kit's, the number of calls is not checked."""
     told = list(_of_parts(record))
     yield from told or filter(None, [_refused(record)])
 
@@ -32,13 +32,13 @@ def _refused(record: "Record") -> str:
     resumed = bool((guest.figures.get("workload") or {}).get("resumed"))
     try:
         forms.find(job.form)
-    except Exception:  # it is of another kit, or somebody is writing it
+    except Exception:  # the form is of another kit, or somebody is writing it
         return answers.contradiction(job, guest) if guest.status == "ok" else ""
     return answers.disagreement(job, _before_the_judge(guest), answers.Seen(0, host.get("wall_s") or math.inf, memory_bytes, resumed))
 
 
 def _before_the_judge(guest: Result) -> Result:
-    """The answer as the guest gave it: an output whose tokens the judge refused has not passed, whatever its logits are."""
+    """The answer as the guest gave it: where the judge refused the tokens, `passed` is False in the record, whatever the logits are."""
     check = guest.check or {}
     if check.get("passed") or (check.get("judged") or {}).get("passed", True):
         return guest
@@ -64,7 +64,7 @@ def _of_the_check(check: dict[str, Any], allowed: float | None) -> Iterator[str]
 
 
 def _of_the_host(record: "Record") -> Iterator[str]:
-    """In words: where what the host saw contradicts itself or the job."""
+    """Where the host's facts contradict each other or the job, in words."""
     host, job = record.host, record.job
     image = host.get("image") or {}
     pins_ids = [found for found in (host.get("pins_id"), image.get("pins_id")) if found]
@@ -79,7 +79,7 @@ def _of_the_host(record: "Record") -> Iterator[str]:
 
 
 def _of_the_gpus(host: Mapping[str, Any], asked: int) -> Iterator[str]:
-    """Memory, energy and busy shares are of the GPUs that the run had, and none held more than it has. An early result may name none."""
+    """Memory, energy and busy shares must be of the run's GPUs, and no GPU may have held more than it has. An early result may name no GPU."""
     if host.get("gpus") is None:
         return
     has_bytes = {gpu["uuid"]: gpu["memory_total_bytes"] for gpu in host["gpus"]}

@@ -33,13 +33,13 @@ LIMITS_BYTES = {
     "profile.nsys-rep": 4096 * MIB,
 }
 
-#: A reading of the output check grows with every row that is judged; its file is named by a key.
+#: The limit of a reading of the output check, whose file is named by a key; a reading grows with every row that is judged.
 READINGS_BYTES = 4096 * MIB
 
 #: No report shows a longer text, and no byte count or time in ms is larger: such numbers overflow in sums of squares.
 LONGEST_TEXT, LARGEST_NUMBER = 64 * 1024, 10**18
 
-#: Lists and objects within each other; the deepest committed result has six.
+#: The most lists and objects within each other; the deepest committed result has six.
 DEEPEST = 12
 
 
@@ -66,7 +66,8 @@ def _nested(levels: int, key: Any) -> Any:
 
 @functools.cache  # it takes 40 ms or more, and most commands need one at most
 def _decoder(key: Any) -> msgspec.json.Decoder[Any]:
-    """Of plain keys msgspec makes most once for all files, which saves a sixth of the memory of thousands of results. Limited keys it makes anew each time."""
+    """Where keys are plain `str`, msgspec shares most of them among all files, which saves a sixth of the memory of thousands of results. It makes keys with
+    a limit anew each time."""
     return msgspec.json.Decoder(_nested(DEEPEST, key))
 
 
@@ -115,7 +116,7 @@ def read(path: Path, most_bytes: int | None = None) -> bytes:
 
 
 def _chunks(stream: RawIOBase, path: Path, limit_bytes: int) -> Iterator[bytes]:
-    """What a file holds, to its end or to the limit: it may grow while it is read."""
+    """A file's content; raises Refused beyond the limit, because the file may grow while it is read."""
     size_bytes = 0
     while chunk := stream.read(MIB):
         size_bytes += len(chunk)
@@ -139,7 +140,7 @@ def parse(data: bytes, name: str = "result.json") -> Any:
 
 
 def _place(data: bytes) -> str:
-    """ ", found guest.load_s: 1e+18": the first number or text beyond the limits, whose keys msgspec does not tell; "" where none is found."""
+    """ ", found guest.load_s: 1e+18": the first number or text beyond the limits, with its keys, which msgspec does not tell; "" where none is found."""
     try:
         return next(_beyond_limits(json.loads(data), ""), "")
     except (ValueError, RecursionError):
@@ -147,7 +148,7 @@ def _place(data: bytes) -> str:
 
 
 def _beyond_limits(found: Any, place: str) -> Iterator[str]:
-    """The words of each number or text beyond the limits. One after the other: a file may hold tens of millions, and a list of their places 8 GB."""
+    """The words of each number or text beyond the limits, one by one: a file may hold tens of millions, and a list of their places would take 8 GB."""
     if isinstance(found, dict | list):
         for key, one in found.items() if isinstance(found, dict) else enumerate(found):
             if isinstance(one, dict | list):
@@ -178,7 +179,7 @@ def _in_words(error: Exception) -> str:
 def keep(source: Path, target: Path, most_bytes: int | None = None) -> bool:
     """Copy a guest's file to `target`, whole or not at all; False where there is none. Raises Refused or OSError.
 
-    The bytes are copied, never the name moved: what the name leads to may change at any moment.
+    The bytes are copied and the file is never moved by its name, which may lead to another file at any moment.
     """
     limit_bytes = _limit_bytes(source, most_bytes)
     try:
@@ -197,7 +198,7 @@ def check(path: Path) -> None:
 
 
 def move(source: Path, target: Path) -> bool:
-    """`keep`, and the guest's file is gone afterwards."""
+    """`keep`, then remove the guest's file."""
     kept = keep(source, target)
     if kept:
         source.unlink()
@@ -205,7 +206,7 @@ def move(source: Path, target: Path) -> bool:
 
 
 def is_plain(path: Path) -> bool:
-    """Is it a folder of its own, or a regular file with one name? What leaves this machine is nothing else: a link may lead to any file of the host."""
+    """Is it a folder of its own, or a regular file with one name? Nothing else may leave this machine: a link may lead to any file of the host."""
     state = path.lstat()
     return stat.S_ISDIR(state.st_mode) or (stat.S_ISREG(state.st_mode) and state.st_nlink == 1)
 

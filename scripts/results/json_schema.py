@@ -1,6 +1,6 @@
 """The JSON Schema (draft 2020-12) of result.json and job.json, made of scripts/results/shapes.py: for readers with other tools than this kit.
 
-What no schema can say stands in scripts/results/door.py: sizes of files, numbers of 1e18 and more. A key comes once (scripts/share/verified.py).
+Limits that no schema can say stand in scripts/results/door.py: sizes of files, numbers of 1e18 and more. No key may come twice (scripts/share/verified.py).
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from scripts.results.store import Record
 
 RESULT, JOB = "result.schema.json", "job.schema.json"
 
-#: Of these bench.job allows no key that it does not know, on the first level.
+#: The objects on whose first level bench.job allows no unknown key.
 CLOSED = {"Record": Record, "Job": Job, "Guest": Result}
 
 
@@ -35,7 +35,7 @@ def _text(title: str, shape: type[shapes.Shape]) -> str:
             definition["properties"] = unread | definition["properties"]
             definition["additionalProperties"] = False
     _unindent_descriptions(made)
-    # Python's end of a text is the end of a line for JSON Schema's expressions, which have no other.
+    # Python's `\Z`, the end of a text, becomes `$`, the only end that JSON Schema's expressions have.
     text = json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **made}, indent=1)
     return text.replace(r"\\Z", "$") + "\n"
 

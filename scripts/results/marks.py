@@ -1,4 +1,4 @@
-"""What the state of its machine says of a run: its marks, whether it judges nothing, whether its end is its own."""
+"""What the state of a run's machine says about the run: its marks, whether it judges nothing, whether it ran out of memory by itself."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ def marks_of(record: Record) -> list[str]:
 
 
 def disturbed_by(record: Record) -> list[str]:
-    """Those marks for which a run judges nothing; a result of before version 3 of the rules has none. A run beside others has one in any case."""
+    """The marks because of which a run judges nothing; results from before version 3 of the rules have none. A run beside other jobs always has one."""
     disturbed: list[str] = (record.host.get("conditions") or {}).get("disturbed") or []
     return disturbed or ([f"shared machine: {record.host['shared_with']} other jobs (JOBS)"] if record.host.get("shared_with") else [])
 
@@ -22,5 +22,5 @@ def counting(runs: Sequence[Record]) -> Sequence[Record]:
 
 
 def ran_out_by_itself(run: Record) -> bool:
-    """Was the memory of its GPUs too small for a run? The host's memory, or a disturbed machine, says nothing of the case."""
+    """Was the memory of its GPUs too small for a run? A lack of the host's memory, or one on a disturbed machine, says nothing about the case."""
     return run.status == "oom" and not run.host.get("oom_killed") and not disturbed_by(run)

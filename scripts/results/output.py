@@ -9,8 +9,8 @@ from scripts.results.store import Record
 def check_of(run: Record) -> dict[str, Any] | None:
     """The check of a run's output; None where none was made.
 
-    It has failed, with this reason, where another cache than the default one, or the rolling schedule of a pipeline, gave another answer: the guest's
-    own check is of the model alone.
+    The check also fails, with a reason, where a cache other than the default one, or the rolling schedule of a pipeline, gave another answer: the
+    guest's own check is of the model alone.
     """
     check = (run.guest.check or None) if run.guest else None
     unlike = "; ".join((*_unlike_the_default_cache(run), *_unlike_in_turn(run)))
@@ -26,7 +26,7 @@ def answers_otherwise(cache: Mapping[str, Any]) -> bool:
 def rolls_otherwise(schedule: Mapping[str, Any]) -> bool:
     """Has the rolling schedule of the form `pipeline-parallel` made other tokens than the same micro-batches in turn?
 
-    It computes the very same shapes; the naive schedule computes a larger batch, which may round otherwise.
+    Both compute the very same shapes; the naive schedule computes a larger batch, which may round otherwise.
     """
     return bool(schedule["schedule"] == "rolling" and schedule["identical"] != sequences_of(schedule))
 

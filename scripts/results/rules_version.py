@@ -9,7 +9,7 @@ DATE = "2026-11-23"
 
 
 def first_judged_by(record: Record) -> int:
-    """The version of the rules that first judged a result: the number that it carries. Of results from before the number version 1 judged those with
-    weights of recipe 1; the first ones of recipe 2 came into the repository when version 2 was there."""
+    """The version of the rules that first judged a result: the number that the result carries. Results without a number were judged by version 1 if their
+    weights are of recipe 1, else by version 2: weights of recipe 2 came after it."""
     earlier = 2 if weights.recipe_of(record.job.model) != 1 else 1
     return int(record.host.get("rules_version") or earlier)

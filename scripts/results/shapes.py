@@ -1,8 +1,8 @@
 """What stands in a result.json beyond bench.job's own contract, as types that msgspec checks.
 
 A key without a default has to be there. Keys that a shape does not name are let through, below the first level: an older report reads
-a newer kit's results as far as it knows them. Of the first level of a record, its job and its guest's result no key may be new:
-those change with the schema.
+a newer kit's results as far as it knows them. On the first level of a record, its job and its guest's result no key may be new:
+these levels change with the schema.
 """
 
 from typing import Annotated, Any, Literal
@@ -13,10 +13,10 @@ from bench.job import InvalidDocument
 from scripts import names
 from scripts.names import NAME, RUN_ID
 
-#: The digits alone; whether there is such a moment, the store sees.
+#: The digits alone; the store checks that there is such a moment.
 MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z\Z"
 
-#: What a text has to be, in words, in place of the expression that says so.
+#: {expression: what a text has to be, in words}, for errors.
 IN_WORDS = {NAME: names.WORDS, RUN_ID: "an id that ends in -<number>", MOMENT: 'a moment as "2026-11-21T04:10:00Z"'}
 
 Name = Annotated[str, msgspec.Meta(pattern=NAME)]
@@ -26,7 +26,7 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 #: Times, sizes and errors; door.py holds every number of a file below 1e18.
 Amount = Annotated[float, msgspec.Meta(ge=0)]
-#: A ms or µs that was measured; a shorter one is damage and overflows in ratios.
+#: A measured time in ms or µs; a shorter one is damage and overflows in ratios.
 Time = Annotated[float, msgspec.Meta(ge=1e-9)]
 Bytes = Annotated[int, msgspec.Meta(ge=0)]
 Rate = Annotated[float, msgspec.Meta(gt=0)]
@@ -548,7 +548,7 @@ class Record(Shape):
 
 
 def check(fields: object, shape: type[Shape], file: str = "result.json") -> None:
-    """Raise InvalidDocument, naming the field and what is allowed, where data that was parsed has not the shape."""
+    """Raise InvalidDocument, which names the field and what is allowed, where parsed data does not have the shape."""
     try:
         msgspec.convert(fields, shape)
     except msgspec.ValidationError as error:

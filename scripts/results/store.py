@@ -1,4 +1,4 @@
-"""reports/runs: one folder a run, written once, read by the report.
+"""reports/runs: one folder per run, written once, read by the report.
 
 Runs with ENGINE=host lie in reports/without-containers/runs, trials (tiny models, or a CPU) in reports/trials/runs, which git ignores.
 
@@ -25,13 +25,13 @@ from scripts.paths import ROOT
 from scripts.results import compact, consistency, copies, door, shapes
 
 RUNS = ROOT / "reports" / "runs"
-#: Where an interpreter of the machine ran in place of a pinned image. The report on these runs is one of its own.
+#: Runs by an interpreter of the machine in place of a pinned image; they have a report of their own.
 WITHOUT_CONTAINERS = ROOT / "reports" / "without-containers" / "runs"
 TRIALS = ROOT / "reports" / "trials" / "runs"
 #: Statuses that a repeat would give again; a run that failed or ran out of time is tried again.
 DONE = ("ok", "oom", "unsupported")
 
-#: Parts of a result that thousands of runs share a few of: what was asked, of what machine, and what answered.
+#: Parts of a result of which thousands of runs have only a few different ones: of the job, the host's facts and the guest's answer.
 _SHARED_OF_JOB = ("model", "load", "prompt", "runs", "options", "reference")
 _SHARED_OF_HOST = ("gpus", "driver", "image", "differences", "commit")
 _SHARED_OF_GUEST = ("environment", "compat", "used")
@@ -41,7 +41,7 @@ _SHARED_OF_GUEST = ("environment", "compat", "used")
 class Record:
     """One result.json: the Job, what the guest answered (None when it never did), and what the host saw, as scripts/results/shapes.py has it.
 
-    `host`, and what lies in the job and the guest's result, are plain data that was checked: keys of a newer kit stay in it.
+    `host`, and the values in the job and the guest's result, are plain data that was checked: keys of a newer kit stay in them.
     """
 
     id: str
@@ -72,14 +72,14 @@ class Skipped:
 
 
 def runs_for(scale: str, device: str, engine: str) -> Path:
-    """Where a run belongs where nothing else is typed: trials, and runs without containers, lie apart from the results that the first report shows."""
+    """The default folder of a run: trials, and runs without containers, lie apart from the results that the first report shows."""
     if scale == "tiny" or device == "cpu":
         return TRIALS
     return WITHOUT_CONTAINERS if engine == "host" else RUNS
 
 
 def report_of(runs: Path) -> Path:
-    """The folder of the report on a folder of runs: beside `runs` itself; for another name one of its own, because its parent may be anything."""
+    """The folder of the report on a folder of runs: the parent of `runs`; for another name a new one beside it, because the parent may be anything."""
     return runs.parent if runs.name == RUNS.name else runs.with_name(f"{runs.name}-report")
 
 
@@ -114,7 +114,7 @@ def must_hold_runs(runs: Path) -> None:
 
 
 def _typed(runs: Path) -> str:
-    """ " RUNS=…" as it is typed after a target; "" for a folder that the kit takes of itself."""
+    """ " RUNS=…" as it is typed after a target; "" for a folder that the kit takes by default."""
     return "" if runs in (RUNS, WITHOUT_CONTAINERS) else f" {shlex.quote(f'RUNS={_from_here(runs)}')}"
 
 
@@ -141,7 +141,7 @@ def store(folder: Path, record: Record) -> Path:
 
 
 def _storable(record: Record) -> str:
-    """A record as JSON. What the host saw of its machine must not cost what was measured: text that is no UTF-8 is replaced."""
+    """A record as JSON. Text that is no UTF-8, as among the host's facts, is replaced, so that it does not cost the measurement."""
     return to_json(record).encode(errors="replace").decode()
 
 
@@ -159,7 +159,7 @@ def _kept_elsewhere(path: Path, text: str, error: OSError) -> KitError:
 
 
 def _kept_in(shelter: str, text: str) -> Path:
-    """A result in a new folder there, which is removed where it has no room."""
+    """Write a result into a new folder in `shelter`, and remove the folder where it has no room."""
     folder = Path(tempfile.mkdtemp(prefix="llm-repro-", dir=shelter))
     try:
         write_whole(folder / "result.json", text)
@@ -183,7 +183,7 @@ def load(folder: Path) -> Record:
 
 
 def whole(folder: Path) -> Record:
-    """The same of a run whose parts may contradict each other."""
+    """As `load`, for a run whose parts may contradict each other."""
     try:
         record = record_of(door.parse(door.read(folder / "result.json")))
     except FileNotFoundError:
@@ -209,7 +209,7 @@ def load_all(runs: Path) -> tuple[list[Record], list[Skipped]]:
 
 
 def load_runs(runs: Path) -> tuple[list[Record], list[Skipped]]:
-    """As load_all, with each copy of another result among what is left out: reports and comparisons count runs."""
+    """As load_all, with each copy of another result among the skipped: reports and comparisons count runs."""
     records, skipped = load_all(runs)
     copied = dict(copies.of((record.id, record.guest) for record in records))
     skipped += [Skipped(runs / name, f"{why}; a copy is no run") for name, why in copied.items()]
@@ -247,17 +247,17 @@ def ended(prefix: str, runs: Path, prefix_of: Callable[[Record], str] | None = N
 
 
 def ended_like(readable: str, runs: Path) -> Iterator[Record]:
-    """The runs that came to their end and whose ids begin with a prefix without its hash, so of the same row under any pins, in no order of time."""
+    """The runs that came to their end and whose ids begin with this prefix without a hash: the same row under any pins, in no order of time."""
     yield from _ended([name for name in _folders(runs) if name.startswith(readable + ".")], runs)
 
 
 def enough(
     prefix: str, count: int, runs: Path, prefix_of: Callable[[Record], str] | None = None, counts: Callable[[Record], bool] = lambda record: True
 ) -> Record | None:
-    """The latest run with this prefix where `count` of them came to their end, or None. What ran out of memory or is unsupported is not repeated.
+    """The latest run with this prefix where `count` of them came to their end, or None. Runs that ran out of memory, or are unsupported, are not repeated.
 
     An id keeps the hash that its kit gave it. `prefix_of` says which prefix a stored run would have today, so that a run which an
-    earlier kit wrote under another hash counts too where it asked the very same. A run for which `counts` is False is as if it was not there.
+    earlier kit wrote under another hash counts too if its job is the very same. Runs for which `counts` is False are ignored.
     """
     latest = None
     for number, record in enumerate(filter(counts, ended(prefix, runs, prefix_of)), 1):
@@ -277,7 +277,7 @@ def _of_earlier_kits(prefix: str, runs: Path, prefix_of: Callable[[Record], str]
 
 
 def _ended(names: Iterable[str], runs: Path) -> Iterator[Record]:
-    """Those of these runs that came to their end."""
+    """The runs among these that came to their end."""
     for name in names:
         try:
             record = load(runs / name)
@@ -337,7 +337,7 @@ def record_of(fields: object) -> Record:
 
 
 def _expect_a_span(host: Mapping[str, Any]) -> None:
-    """The job's beginning is a moment of the calendar, and so is its end: pages and bundles tell both."""
+    """The job's beginning and its end must be moments of the calendar, because pages and bundles tell both."""
     began, wall_s = host["started_at"], host.get("wall_s") or 0
     try:
         datetime.datetime.fromisoformat(began) + datetime.timedelta(seconds=wall_s)

@@ -23,7 +23,7 @@ from scripts.paths import ROOT
 from scripts.results import door
 from scripts.share import BUNDLE, rebuilt, ro_crate, secrets_scan
 
-#: What git tracks of these, and the results even where they are not committed yet.
+#: A bundle holds the files in these places that git does not ignore, so results even where they are not committed yet.
 PATHS = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff", ".zenodo.json", "compose.yaml"),
     *("bench", "docker", "docs", "scripts/requirements"),
@@ -33,7 +33,8 @@ PATHS = (
 
 
 def holds(name: str) -> bool:
-    """May a bundle hold a file of this place? What the report is made of, and what is made of it; no repository, whose settings may name programs for git."""
+    """May a bundle hold a file in this place? It holds what the report is made of and what is made of that, but no repository: settings of one may name
+    programs for git."""
     path = Path(name)
     if ".git" in name.casefold().split("/"):
         return False
@@ -42,8 +43,8 @@ def holds(name: str) -> bool:
 
 
 def files(root: Path = ROOT) -> list[Path]:
-    """The files of a bundle relative to the root, sorted; KitError where one is a link, for that may lead to any file of this machine, or has no name
-    for a line of checksums.
+    """The files of a bundle relative to the root, sorted. Raises KitError for a link, which may lead to any file of this machine, and for a name
+    that no line of checksums can hold.
     """
     command = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *PATHS]
     done = subprocess.run(command, capture_output=True, text=True, errors="surrogateescape")
@@ -60,7 +61,7 @@ def files(root: Path = ROOT) -> list[Path]:
 
 
 def contents(root: Path = ROOT) -> dict[str, bytes]:
-    """{place in the bundle: content}. The report is made anew from the bundle's own runs: the report at hand may tell of trials that stay here."""
+    """{place in the bundle: content}. The report is made anew from the bundle's own runs: the report at hand may show trials that the bundle leaves out."""
     held = {name.as_posix(): (root / name).read_bytes() for name in files(root)}
     with tempfile.TemporaryDirectory() as place:
         data, work = Path(place, "data"), Path(place, "work")

@@ -1,6 +1,6 @@
-"""The pages of a bundle that nothing follows from: somebody wrote them, and a site of the unpacked bundle shows them as they are.
+"""The pages of a bundle that do not follow from its data: somebody wrote them, and a site of the unpacked bundle shows them as they are.
 
-They are Markdown, which lets HTML through with its scripts. The kit's own hold none but the comments around numbers.
+They are Markdown, which lets HTML through with its scripts. The kit's own pages hold no HTML but the comments around numbers.
 """
 
 import re
@@ -15,12 +15,12 @@ HTML = re.compile(r"<(?!!--)[a-z/!?]", re.IGNORECASE)
 #: The target of a link behind its text, or where it is defined; either may stand on the next line.
 TARGET = re.compile(r"(?:\]\(\s*|^[ \t>]*\[[^\]]*\]:\s*)([^)\s]+)", re.MULTILINE)
 
-#: With another scheme a link may hold a script. An entity may stand for the colon of one.
+#: The allowed schemes: a link with another one may hold a script. An entity may stand for a scheme's colon.
 SCHEMES = ("https://", "http://", "mailto:")
 
 
 def problems(folder: Path) -> Iterator[str]:
-    """In words: whatever of a page written by hand a browser would take for more than text."""
+    """Each place of a page written by hand that a browser would take for more than text, in words."""
     for path in sorted(path for pattern in PAGES for path in folder.glob(pattern) if path.is_file()):
         text = path.read_text(encoding="utf-8", errors="replace")
         for place, why in _found(text):

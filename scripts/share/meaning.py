@@ -1,7 +1,7 @@
 """What the results of a bundle say, beyond being undamaged: were all warm-ups and timed calls made, was the output right, are the pins those of the bundle?
 
-A contradiction within a result (scripts/results/consistency.py) is a problem. A wrong output or another environment is none as long as the
-result says so: it is counted.
+A contradiction within a result (scripts/results/consistency.py) is a problem. A wrong output or another environment is no problem as long as
+the result says so: such results are counted.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from scripts.verdicts import lookup, row_groups
 
 @dataclass(frozen=True)
 class Pinned:
-    """Numbers of runs that ended well. `other_pins` are of pins that the bundle does not hold, `deviating` differ from those that they name."""
+    """Numbers of runs that ended well. `other_pins` have pins that the bundle does not hold, `deviating` differ from the pins that they name."""
 
     ok: int
     other_pins: int
@@ -71,7 +71,7 @@ def _may_judge(records: Sequence[Record]) -> list[Record]:
 
 
 def problems(record: Record) -> Iterator[str]:
-    """In words: where a result contradicts its own job or itself, and where the kit cannot tell."""
+    """Where a result contradicts its own job or itself, and where the kit cannot tell, in words."""
     told = [f"its job is that of the run {record.job.id[:255]!r}"] if record.job.id != record.id else []
     if record.job.device == "cuda" and record.host.get("gpus") is None:
         told.append("its host names no GPU")

@@ -41,7 +41,7 @@ class Repository:
         self.folder, self.remote = folder, remote
 
     def git(self, *arguments: str) -> str:
-        """What a git command prints; KitError with what it complains of where it fails."""
+        """The output of a git command; raises KitError with git's error where the command fails."""
         return self._run(*arguments).decode(errors="replace").strip()
 
     def file(self, place: str) -> bytes | None:
@@ -67,12 +67,12 @@ def _git_failed(verb: str, remote: str, stderr: str) -> KitError:
 
 
 def _local(branch: str) -> str:
-    """The branch in the clone. Its short name may be that of a tag or of a file of git's own, which git would take in its place."""
+    """The full name of the branch in the clone. Git might take its short name for a tag or for a file of git's own."""
     return f"refs/heads/{branch}"
 
 
 def _address(remote: str) -> str:
-    """A typed path from here: git runs in a folder of its own, in which "." would be the clone that goes away."""
+    """A typed path as an absolute one: git runs in the temporary clone, where "." would be the clone itself."""
     return str(Path(remote).absolute()) if "://" not in remote and Path(remote).is_dir() else remote
 
 
@@ -135,7 +135,7 @@ def publish(remote: str, branch: str, runs: Path, out: Path, take_branch: bool =
     runs_place.within(out, runs)
     with tempfile.TemporaryDirectory() as clone:
         fetch(Path(clone), remote, branch, take_branch)  # before the report and its site are made
-    from scripts.report import document  # these import what takes longer than all above, where a wrong value has ended
+    from scripts.report import document  # imported late: the imports take longer than all checks above
     from scripts.share import site
 
     site.refuse_foreign(out)

@@ -17,7 +17,7 @@ from scripts.paths import ROOT
 from scripts.report import data, quoted
 from scripts.results import Record, json_schema
 
-#: What of this kit computes.
+#: The code of this kit.
 CODE = ("scripts/**/*", "bench/**/*.py", "bench/**/*.pyc")
 
 #: The folders of the reports, each beside its runs.
@@ -26,7 +26,7 @@ REPORTS = tuple(runs.parent.relative_to(ROOT).as_posix() for runs in (results.RU
 #: The pages that are written by hand and quote numbers.
 BY_HAND = tuple(page.relative_to(ROOT).as_posix() for page in quoted.PAGES)
 
-#: What a report follows from. Python imports nothing of that name or from that place.
+#: The data that a report follows from. Python imports no files of these names or places.
 DATA = (
     *BY_HAND,
     "bench/**/*.toml",
@@ -37,11 +37,11 @@ DATA = (
     "reports/verdicts-version-1.json",
 )
 
-#: A report's pages within its folder, its rows as data, and what the files of a run hold.
+#: Besides its Markdown pages, a report's folder has its rows as data and the schemas of a run's files.
 DATA_FILES = (data.CSV, data.JSON, json_schema.RESULT, json_schema.JOB)
 PAGES = ("*.md", *DATA_FILES)
 
-#: Of the user's command, not of this report.
+#: Variables of the user's command that must not change this report.
 NOT_PASSED = ("RUNS", "OUT", "FORMAT", "COST_PER_GPU_HOUR", "PYTHONPATH", "PYTHONSTARTUP")
 
 #: A report takes seconds; results that keep it busy for longer are hostile.
@@ -83,14 +83,14 @@ def is_page(place: Path) -> bool:
 
 
 def _copy(source: Path, patterns: tuple[str, ...], target: Path, bytecode: bool = False) -> None:
-    """Copy what has names of these patterns, each to the same place. Empty folders too: such a run is a run that did not finish.
+    """Copy the files of these patterns, each to the same place. Empty folders too: such a run is a run that did not finish.
 
-    `bytecode` of the kit's own code goes along, and the files keep the times that it names, or Python would compile the kit again.
+    With `bytecode`, for the kit's own code, compiled files are copied too and all files keep their times, or Python would compile the kit again.
     """
     for path in itertools.chain.from_iterable(source.glob(pattern) for pattern in patterns):
         place = target / path.relative_to(source)
         if path.is_dir():
             place.mkdir(parents=True, exist_ok=True)
-        elif "__pycache__" not in path.parts or (bytecode and path.suffix == ".pyc"):  # a name of more than that is half written
+        elif "__pycache__" not in path.parts or (bytecode and path.suffix == ".pyc"):  # a file with a longer ending is half written
             place.parent.mkdir(parents=True, exist_ok=True)
             (shutil.copy2 if bytecode else shutil.copyfile)(path, place)

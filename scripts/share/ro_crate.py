@@ -1,7 +1,7 @@
-"""ro-crate-metadata.json: every run as an action with its software, its job and its result, for archives and tools that know no kit.
+"""ro-crate-metadata.json: every run as an action with its software, its job and its result, for archives and tools that do not know this kit.
 
 Process Run Crate 0.5 (https://w3id.org/ro/wfrun/process/0.5) on RO-Crate 1.1. A run that failed is an action that failed, with its reason.
-It follows from the results alone: the same results give the same bytes.
+The file follows from the results alone: the same results give the same bytes.
 """
 
 import datetime
@@ -27,7 +27,7 @@ Entity = dict[str, Any]
 
 
 def text(held: Mapping[str, Sequence[Record]]) -> str:
-    """The file's text; `held` {how the file's folder leads to a folder of runs: its records}, "reports/runs" in a bundle."""
+    """The file's text; `held` is {path from the file's folder to a folder of runs: its records}, "reports/runs" in a bundle."""
     records = [record for of_folder in held.values() for record in of_folder]
     actions = [_action(record, runs) for runs, of_folder in held.items() for record in of_folder]
     software = {one["@id"]: one for record in records for one in _software(record)}
@@ -58,7 +58,7 @@ def _ref(entity: Entity) -> Entity:
 
 
 def _action(record: Record, runs: str) -> Entity:
-    """Completed where the run has a result to count, failed with its reason where it has none."""
+    """The action of a run: completed for the status ok, else failed, with its reason."""
     job, result = _files(record, runs)
     done = record.status == "ok"
     ended = _ended_at(record)

@@ -1,4 +1,4 @@
-"""Where a site has the runs of its report. It is asked before the report is made, so this module imports nothing of that."""
+"""Where a site has the runs of its report. The place is checked before the report is made, so this module imports none of the report's code."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ from scripts.errors import KitError
 
 
 def within(report: Path, runs: Path) -> Path:
-    """Where the links of a report's pages lead to: the place of its runs relative to them. KitError where a site could not hold these runs."""
+    """The path from a report's pages to its runs, for links. Raises KitError where a site could not hold these runs."""
     place_of_runs = Path(os.path.relpath(runs, report))
     if ".." in place_of_runs.parts:
         raise KitError(f"the runs {runs} lie outside of {report}, so a site of it could not hold them; type OUT={runs.parent} with this command")

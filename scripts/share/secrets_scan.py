@@ -47,7 +47,7 @@ def problems(files: Iterable[tuple[Path, bytes]], forbidden: dict[str, re.Patter
 
 
 def refuse(files: Iterable[tuple[Path, bytes]], undone: str) -> None:
-    """KitError, which begins with what is not done, where a file holds what must not go out."""
+    """Raise KitError, which begins with `undone`, where a file holds what must not go out."""
     found = list(problems(files, patterns(platform.node(), Path.home())))
     if found:
         raise KitError(f"{undone} because these files hold secrets or names of this machine:\n  " + "\n  ".join(found))

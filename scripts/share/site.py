@@ -27,11 +27,11 @@ FILES = Path(__file__).resolve().parent / "site_files"
 
 #: The titles of the first tabs.
 TITLES = {pages.INDEX: "Report", site_pages.FINDINGS: "Findings"}
-#: What has a tab after the articles; the settings and their environments are reached from these.
+#: The pages with tabs after the articles; links on the tabs' pages lead to the settings and their environments.
 LAST = (pages.METHOD, pages.PROFILES, pages.RUNS)
 ROWS = {"Rows": row_pages.ALL}
 
-#: What it shows beside them. A page or a program among them would run in a reader's browser, so no other name is let in.
+#: The files that a site shows beside its pages. HTML or a program would run in a reader's browser, so no other name is let in.
 FOLDERS = {"plots": ("*.svg",), "instruments": ("*.json", "*.md")}
 OF_RUNS = ("result.json", "job.json", "tokens.json", "outputs.jsonl", "trace.json.gz", "profile.nsys-rep")
 
@@ -75,14 +75,14 @@ def _title(text: str) -> str:
 
 
 def _work_folder(report: Path) -> tempfile.TemporaryDirectory[str]:
-    """A folder on the disk of the site, so that the site is swapped at once; those of builds that were killed are removed."""
+    """A folder on the disk of the site, so that the site is swapped at once; folders of builds that were killed are removed."""
     for left in report.glob(".site-*"):
         shutil.rmtree(left, ignore_errors=True)
     return tempfile.TemporaryDirectory(prefix=".site-", dir=report)
 
 
 def _shown(folder: Path, target: Path, patterns: Sequence[str]) -> None:
-    """Copy what a site shows of a folder that is no link: its files of these names that are no links, and no larger than the door lets in."""
+    """Copy the files of these names from a folder, but no links, nothing from a folder that is a link, and no file larger than the door lets in."""
     for path in sorted(folder.iterdir()) if door.is_plain(folder) else ():
         shown = path.is_file() and door.is_plain(path) and any(path.match(pattern) for pattern in patterns)
         if shown and path.stat().st_size <= door.LIMITS_BYTES.get(path.name, door.LIMITS_BYTES["result.json"]):
@@ -107,7 +107,7 @@ def _fill(docs: Path, report: Path, runs: Path, texts: Mapping[str, str]) -> Non
 
 
 def _of_the_kit(docs: Path, report: Path, texts: Mapping[str, str]) -> list[site_pages.Page]:
-    """What the findings lead to, beside the report that they explain: notes, and the report without containers, whose files are put into `docs`."""
+    """The pages beside the report to which the findings lead: notes, and the report without containers, whose files are put into `docs`."""
     if site_pages.FINDINGS not in texts:
         return []
     apart, runs = report / site_pages.APART, report / site_pages.APART / results.WITHOUT_CONTAINERS.name
@@ -140,7 +140,7 @@ def refuse_foreign(report: Path) -> None:
 
 
 def build(report: Path, runs: Path) -> Path:
-    """Build the site of a report's folder; returns its first page. The old site is replaced only by a whole one, of one process at a time."""
+    """Build the site of a report's folder; returns its first page. A whole new site replaces the old one; one process at a time builds."""
     refuse_foreign(report)
     out = report / "site"
     with locks.held(report / ".site.lock"), _work_folder(report) as work:
@@ -155,7 +155,7 @@ def build(report: Path, runs: Path) -> Path:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment)
         if done.returncode != 0:
             raise KitError(f"the site was not built: {(done.stdout + done.stderr).strip()[-2000:]}")
-        # The map for search engines carries today's date, and the same runs give the same site; a 404 page would lead to the host's root.
+        # The map for search engines carries today's date, but the same runs must give the same site; a 404 page would lead to the host's root.
         for name in ("sitemap.xml", "sitemap.xml.gz", "404.html"):
             (made / name).unlink(missing_ok=True)
         if out.exists():

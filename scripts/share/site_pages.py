@@ -1,7 +1,7 @@
 """The pages of a site: the report's own, those of the report without containers, and the notes of docs/ that the findings lead to.
 
-Each page has a source, its path as links of the report's folder have it, and a place in the site. A link to a page leads to its place; of a link
-to what the site does not hold the words stay.
+Each page has a source, which is its path in links from the report's folder, and a place in the site. A link to a page leads to its place; a link to
+anything that the site does not hold becomes its words.
 """
 
 import posixpath
@@ -21,12 +21,12 @@ FINDINGS = "FINDINGS.md"
 #: The pages that every report begins with: {file beside the report: its place in the site}.
 FIRST = {pages.INDEX: "index.md", FINDINGS: FINDINGS}
 
-#: What of docs/ a site has, where the findings explain its numbers: these pages are about the kit's own report.
+#: The pages of docs/ in a site with findings: they are about the kit's own report.
 NOTES = ("limits.md", "readings.md", "verdict-rules.md", "output-check.md", "method.md", "faults.md")
 #: The folder of the report on runs without containers, beside the first report.
 APART = results.WITHOUT_CONTAINERS.parent.name
 
-#: A link that is no picture, and to no other server and no place of its own page.
+#: A link, but no picture, to another page or file of the kit: not to another server, and not to a place of its own page.
 LINK = re.compile(r"(?<![!\\])\[(?P<words>[^\[\]\n]*)(?<!\\)\]\((?![a-z]+:|#)(?P<path>[^()\s#]+)(?P<anchor>#[^()\s]*)?\)")
 
 
@@ -49,7 +49,7 @@ def within(folder: str, texts: Mapping[str, str]) -> list[Page]:
 
 
 def notes() -> list[Page]:
-    """The pages of docs/, for a generator that takes four spaces for what lies within an item of a list."""
+    """The pages of docs/ with four spaces before text within an item of a list, which the generator needs."""
     found = {f"docs/{name}": ROOT / "docs" / name for name in NOTES}
     return [
         Page(f"../{name}", name, re.sub(r"^ {2,3}(?=\S)", "    ", path.read_text(encoding="utf-8"), flags=re.MULTILINE))
@@ -71,7 +71,7 @@ def written(every: Sequence[Page], is_held: Callable[[str], bool], of_place: Map
 
 
 def _linked(text: str, page: Page, place_of: Mapping[str, str], is_held: Callable[[str], bool]) -> str:
-    """A page's text with its links as the site has them. A link to a page beside it that is not there stays, and the generator complains."""
+    """A page's text with its links as the site has them. A link to a missing page of the same folder stays, and the generator complains."""
 
     def put(match: re.Match[str]) -> str:
         source = _source(posixpath.join(posixpath.dirname(page.source), unquote(match["path"])))
@@ -85,7 +85,7 @@ def _linked(text: str, page: Page, place_of: Mapping[str, str], is_held: Callabl
 
 
 def _source(path: str) -> str:
-    """A path relative to the report's folder: docs/ lies beside it, and the way back from there names the folder itself."""
+    """A path relative to the report's folder: `../docs/x` becomes `docs/x`, and `../reports/x`, as pages of docs/ have it, becomes `x`."""
     return re.sub(r"^(?:\.\./)+(?:reports/|(?=docs/))", "", posixpath.normpath(path))
 
 

@@ -38,13 +38,13 @@ GZIP = b"\x1f\x8b"
 #: Besides these a bundle needs an article, a run, and the locks that its pins name.
 NEEDED = ("CITATION.cff", "LICENSE", "README.md", "docker/pins.toml", "reports/REPORT.md")
 
-#: What data that is no such thing may raise where it is read.
+#: The errors that reading damaged data may raise.
 UNREADABLE = (KitError, ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Of a bundle: every problem of it or, where there is none, what was checked, what was not, and what its results say."""
+    """On a bundle: all its problems or, where there are none, what was checked, what was not, and what its results say."""
 
     problems: list[str]
     checked: list[str]
@@ -85,10 +85,10 @@ def verdict(path: Path) -> Verdict:
 
 
 def _refuse_no_archive(path: Path) -> None:
-    """Raise UsageError where BUNDLE is no file, or one that no .tar.gz begins like."""
+    """Raise UsageError where BUNDLE is no file, or does not begin as a .tar.gz does."""
     if path.is_dir():
         fault = "is a folder, allowed is an archive of make bundle"
-    elif not path.is_file():  # nor a pipe, which would be waited for
+    elif not path.is_file():  # no pipe either: opening one would wait
         fault = "is no file"
     else:
         with path.open("rb") as file:
@@ -139,7 +139,7 @@ def _files(folder: Path, listed: Mapping[str, str]) -> Iterator[str]:
 
 
 def _needed(folder: Path) -> Generator[str, None, Mapping[str, set[str]]]:
-    """What every bundle holds, whatever it lists; returns `meaning.names_of_pins` of its pins, {} where these cannot be read."""
+    """Which files are missing that every bundle needs; returns `meaning.names_of_pins` of its pins, {} where these cannot be read."""
     yield from (f"{name}: a bundle needs this file" for name in NEEDED if not (folder / name).is_file())
     yield from (
         f"{pattern}: a bundle needs at least one file of this name"
@@ -171,7 +171,7 @@ def _runs(folder: Path, names: Mapping[str, set[str]]) -> Iterator[str]:
         asked = path.parent / "job.json"
         if not asked.is_file():
             yield f"{place}/job.json: missing"
-        elif asked.read_bytes() != to_json(of_result).encode():  # to the byte: of a key that comes twice, programs take different ones
+        elif asked.read_bytes() != to_json(of_result).encode():  # to the byte: programs differ in which value of a double key they take
             yield f"{place}/job.json: another job than that of result.json"
         yield from (f"{place}: {problem}" for problem in meaning.problems(record))
         if problem := meaning.another_image(record, names):
@@ -224,7 +224,7 @@ def _pins_told(told: Meaning | Pinned) -> str:
 
 
 def _checked(folder: Path, told: Meaning, unfounded: int) -> list[str]:
-    """In words: what a bundle without problems was checked for, and what nobody can see in it; so many quoted numbers are `unfounded`."""
+    """In words: what a bundle without problems was checked for, and what nobody can check; `unfounded` counts quoted numbers of missing runs or files."""
     patterns = ("runs/*/result.json", "*.md", "plots/*.svg")
     runs, pages, plots = (sum(len([*(folder / report).glob(pattern)]) for report in rebuilt.REPORTS) for pattern in patterns)
     count = len(checksums.parse((folder / checksums.NAME).read_text(encoding="utf-8")))
