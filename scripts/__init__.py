@@ -3,8 +3,8 @@
 #: The kit's version: `python -m scripts --version`, results and CITATION.cff carry it.
 __version__ = "0.1.0"
 
-#: What Ctrl-C is answered with, here because it may come before any module is imported.
+#: The answer to Ctrl-C; it stands here because Ctrl-C may come before other modules are imported.
 INTERRUPTED = "interrupted; what is stored stays, type the same command again"
 
-#: The same of another signal, with its name: SIGTERM of `kill`, `timeout` or a batch system, SIGHUP of a closed terminal.
+#: The answer to another signal, by its name: SIGTERM from `kill`, `timeout` or a batch system, SIGHUP from a closed terminal.
 STOPPED = "stopped by {}; what is stored stays, type the same command again"

@@ -15,6 +15,6 @@ except ModuleNotFoundError as error:
         raise
     print(f"error: {sys.executable} has no {error.name}; type make VERB, which installs the tools into .venv, or make .venv/.run", file=sys.stderr)
     sys.exit(3)
-except KeyboardInterrupt:  # while the modules were imported, or while scripts/errors.py answered another
+except KeyboardInterrupt:  # during the imports, or while scripts/errors.py answers an earlier Ctrl-C
     print(INTERRUPTED, file=sys.stderr)
     sys.exit(130)

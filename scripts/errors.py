@@ -39,7 +39,7 @@ class NothingRuns(PreflightError):
 
 
 class Stopped(SystemExit):
-    """A signal other than Ctrl-C stops the command. What only has to clean up need not know it from another exit."""
+    """A signal other than Ctrl-C stopped the command; a SystemExit, so that code that only cleans up treats it like any other exit."""
 
     def __init__(self, number: int) -> None:
         super().__init__(128 + number)
@@ -47,12 +47,12 @@ class Stopped(SystemExit):
 
 
 def stopping_words(number: int) -> str:
-    """What a command that a signal stops says of it."""
+    """The line that a command prints when a signal stops it."""
     return INTERRUPTED if number == signal.SIGINT else STOPPED.format(signal.Signals(number).name)
 
 
 def shown(text: object) -> str:
-    """A text as a terminal can show it: what an error quotes may be a name or a message of others, with characters that move the cursor."""
+    """A text that is safe on a terminal: an error may quote names or messages from elsewhere, with characters that move the cursor."""
     return "".join(character if character.isprintable() or character == "\n" else "?" for character in str(text))
 
 
@@ -85,7 +85,7 @@ def run_command(command: Callable[[], int | None]) -> None:
 
 
 def _say(line: str) -> None:
-    """Print a line where there is still a terminal: a closed one also sends SIGHUP."""
+    """Print a line, unless the terminal is gone: SIGHUP may come from a terminal that was closed."""
     with contextlib.suppress(OSError):
         print(line, file=sys.stderr, flush=True)
 
@@ -96,7 +96,7 @@ def _fail(message: str, exit_code: int) -> NoReturn:
 
 
 def _of_the_machine(error: OSError) -> tuple[str, int] | None:
-    """(what to tell, the exit code) where a disk or a file refuses; None for any other error, which is a fault of the kit."""
+    """(the message, the exit code) for an error of a disk or a file; None for any other error, which is a fault of the kit."""
     file = error.filename or "the output"
     match error.errno:
         case errno.ENOSPC:

@@ -1,4 +1,4 @@
-"""JSON objects of others, in which a key may come twice."""
+"""JSON objects from elsewhere, in which a key may come twice."""
 
 import collections
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def unambiguous(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """An object, as json's object_pairs_hook. ValueError for a key that comes twice, of which programs take different ones."""
+    """An object, as json's object_pairs_hook. Raises ValueError for a key that comes twice, because programs differ in the value that they take."""
     fields = dict(pairs)
     if len(fields) != len(pairs):
         twice, _ = collections.Counter(name for name, _ in pairs).most_common(1)[0]

@@ -2,8 +2,8 @@
 
 Mean, population standard deviation and linear 95th percentile are the articles' own; median, interval and outliers are
 the kit's. Calls of one run share their process, so an interval over them describes that run alone. Such intervals are percentile
-bootstraps with fixed seeds. What varies from one measurement to the next is the run, so the intervals that a claim rests on
-are taken over the means of runs (`over_runs`, `ratio_over_runs`).
+bootstraps with fixed seeds. Measurements vary from run to run, so the intervals that a claim rests on are taken over the means
+of runs (`over_runs`, `ratio_over_runs`).
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ import numpy
 LEAST_SAMPLES = 5
 #: Fewer runs than this, each a fresh process, carry no interval and judge no claim.
 LEAST_RUNS = 5
-#: Fewer sets of GPUs than this carry no interval over sets: of two, Student's t interval is of no use.
+#: Fewer sets of GPUs than this carry no interval over sets: for two, Student's t interval is of no use.
 LEAST_SETS = 3
 CONFIDENCE = 0.95
 RESAMPLES = 9_999
@@ -26,9 +26,9 @@ RESAMPLES = 9_999
 OUTLIER_SCORE = 3.5
 #: The clock resolves microseconds at best.
 MOST_DECIMALS_MS = 3
-#: Of a value with its interval: so many show on which side of a bound the end of an interval lies.
+#: The most decimals of a value with its interval, to show on which side of a bound an end of the interval lies.
 MOST_DECIMALS_OF_INTERVALS = 4
-#: Statistics that are kept for other pages that show them too: of 10,000 runs on many kinds of machine there are thousands.
+#: How many statistics are cached for other pages that show them too: 10,000 runs on many kinds of machine have thousands.
 MOST_KEPT = 32_768
 
 
@@ -214,7 +214,7 @@ def mad(samples: Sequence[float]) -> float:
 
 
 def noise_floor(values: Sequence[float]) -> float | None:
-    """By which share two rows of as many runs must differ to lie apart, where both scatter as these runs of the same work do; None for fewer than LEAST_RUNS.
+    """The share by which two rows of as many runs must differ to lie apart, if both scatter as these runs of one work do; None for fewer than LEAST_RUNS.
 
     The half width of Welch's t interval on the logarithms (`quotient_over_runs`) of two such rows.
     """
@@ -225,8 +225,8 @@ def noise_floor(values: Sequence[float]) -> float | None:
 
 
 def runs_to_decide(ratio: Estimate, runs: int, ends: Sequence[float]) -> int | None:
-    """About how many runs of each row let the interval of a ratio hold none of a claim's `ends`, if ratio and scatter stay; None where it holds
-    none already, or no number of runs can be said.
+    """About how many runs of each row let the interval of a ratio hold none of a claim's `ends`, if ratio and scatter stay; None where the
+    interval holds none already, or where no number of runs can be told.
 
     The width of an interval falls with the root of the number of runs.
     """
@@ -247,7 +247,7 @@ def scaled(estimate: Estimate, factor: float) -> Estimate:
 
 
 def per_token(short: Sequence[float], long: Sequence[float], further_tokens: int) -> Estimate:
-    """Time of one further token: what calls of N more new tokens take longer than the short calls, over N. Its interval is that of one run."""
+    """Time of one further token: the extra time of calls of `further_tokens` more new tokens, over that number. Its interval is that of one run."""
     value = float((numpy.mean(long) - numpy.mean(short)) / further_tokens)
     if not carry_interval(short, long):
         return Estimate(value)
@@ -255,7 +255,7 @@ def per_token(short: Sequence[float], long: Sequence[float], further_tokens: int
 
 
 def per_token_over_runs(short: Sequence[float], long: Sequence[float], further_tokens: int) -> Estimate:
-    """The same over runs: what a run's mean call of N more new tokens takes longer than its mean short call, over N."""
+    """The same over runs, from the mean short call and the mean long call of each run."""
     return over_runs([(longer - shorter) / further_tokens for shorter, longer in zip(short, long, strict=True)])
 
 

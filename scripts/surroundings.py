@@ -16,10 +16,10 @@ from scripts.errors import UsageError
 #: The variables in which pip and its library requests look for a file of certificates; the first that is set counts.
 CERTIFICATES_OF_PIP = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
-#: What holds outside of a container alone, beside every path: its interface to the network, and a library of the machine.
+#: Variables that, like every path, hold only outside of a container: an interface to the network, and a library of the machine.
 OUTSIDE = ("NCCL_SOCKET_IFNAME", "NCCL_NET_PLUGIN")
 
-#: A name of BETWEEN_GPUS that sets nothing: NVIDIA's images tell the version of their own NCCL by it, which is not the one that a job uses.
+#: A variable of BETWEEN_GPUS that sets nothing: NVIDIA's images tell the version of their own NCCL in it, which a job does not use.
 NO_SETTING = "NCCL_VERSION"
 
 #: Variables that would lead an installer into another Python environment.
@@ -37,7 +37,7 @@ class Surroundings:
         return self.variables.get(name, "")
 
     def only(self, names: Collection[str]) -> dict[str, str]:
-        """Those of the variables that have one of these names."""
+        """The variables that have one of these names."""
         return {name: text for name, text in self.variables.items() if name in names}
 
     def without(self, names: Collection[str]) -> dict[str, str]:
@@ -46,12 +46,12 @@ class Surroundings:
 
     @property
     def between_gpus(self) -> dict[str, str]:
-        """How the machine says that its GPUs exchange data: every job on GPUs gets these variables, and its result names them."""
+        """The machine's settings for the exchange of data between GPUs: every job on GPUs gets these variables, and its result names them."""
         return {name: text for name, text in self.variables.items() if name.startswith(BETWEEN_GPUS) and name != NO_SETTING}
 
     @property
     def between_gpus_inside(self) -> dict[str, str]:
-        """Of `between_gpus` what holds in a container, which sees no network and no files of the machine."""
+        """The variables of `between_gpus` that hold in a container, which sees no network and no files of the machine."""
         return {name: text for name, text in self.between_gpus.items() if name not in OUTSIDE and "/" not in text}
 
     @property
@@ -66,7 +66,7 @@ class Surroundings:
 
     @property
     def cost_per_gpu_hour(self) -> float | None:
-        """COST_PER_GPU_HOUR, in any currency: what a report is to reckon with. None where it is not set; raises UsageError."""
+        """COST_PER_GPU_HOUR, the price in any currency that a report uses. None where it is not set; raises UsageError."""
         typed = self.text("COST_PER_GPU_HOUR")
         price = float(typed) if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", typed) else 0.0
         if typed and not price:
@@ -105,7 +105,7 @@ def use(variables: Mapping[str, str]) -> None:
 
 
 def use_price(typed: str) -> None:
-    """Take this text as COST_PER_GPU_HOUR; "" for what is checked or published, which has no price of this shell."""
+    """Take this text as COST_PER_GPU_HOUR; "" for checks and published reports, which must not have this shell's price."""
     use({**current().variables, "COST_PER_GPU_HOUR": typed})
 
 

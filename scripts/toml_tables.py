@@ -54,7 +54,7 @@ def _mistake(tables: object, shape: Any) -> str:
     return ""
 
 
-#: The description of a shape, which takes longer to make than most files take to read.
+#: The description of a shape, cached because making it takes longer than reading most files.
 _described = functools.cache(inspect.type_info)
 
 
@@ -112,7 +112,7 @@ def _label(item: object, number: int) -> str:
 def _named(path: str, tables: object, is_mistaken: Callable[[object], bool]) -> tuple[str, object]:
     """msgspec's `$.cases[3].gpus` as `cases[int8].gpus`, and the value there.
 
-    msgspec writes `[...]` for the key of a dict. It is the key that, alone in its dict, makes the same mistake.
+    msgspec writes `[...]` for the key of a dict. The key is the one that, alone in its dict, makes the same mistake.
     """
     place, value = "", tables
     keys: list[str | int] = []

@@ -1,8 +1,8 @@
 """The batch sizes of a case: a list, or a sweep until memory runs out.
 
-Batch sizes rise, and the first that runs out of memory ends them: larger ones would run out too. The batch that did not fit is a
-result like any other. `{ from = 1, until = "oom", within = 0.25 }` doubles until memory runs out, then halves the gap between
-the largest batch that fits and the smallest that does not, until it is at most `within` of the former.
+Batch sizes run in rising order until one runs out of memory: larger ones would run out too. The run that did not fit is a result
+like any other. `{ from = 1, until = "oom", within = 0.25 }` doubles the batch until memory runs out, then halves the gap between
+the largest batch that fits and the smallest that does not, until the gap is at most `within` times the largest that fits.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ MOST_ON_CPU = 8
 
 
 def on_cpu(sizes: Sequence[int] | Mapping[str, Any]) -> Sequence[int]:
-    """The batch sizes on a CPU: of a sweep only the doublings up to MOST_ON_CPU."""
+    """The batch sizes on a CPU; a sweep becomes its doublings up to MOST_ON_CPU."""
     if not isinstance(sizes, Mapping):
         return sizes
     first = sizes.get("from", 1)
@@ -45,7 +45,7 @@ def _is_size(value: object) -> bool:
 
 
 def walk(sizes: Sequence[int] | Mapping[str, Any], run: Try) -> list[int]:
-    """Run the batch sizes in rising order until one runs out of memory; returns those that did not. Raises KitError for a mistake in `sizes`."""
+    """Run a sweep, or a list in rising order until a batch runs out of memory; returns the sizes that did not run out. Raises KitError for a mistake."""
     mistake = mistake_in(sizes)
     if mistake:
         raise KitError(mistake)
@@ -67,7 +67,7 @@ def walk(sizes: Sequence[int] | Mapping[str, Any], run: Try) -> list[int]:
 
 
 def _until_oom(first: int, within: float, run: Try) -> None:
-    """Double the size until memory runs out, then halve the gap; a status other than ok or oom ends the sweep, as it says nothing of memory."""
+    """Double the size until memory runs out, then halve the gap; a status other than ok or oom says nothing about memory and ends the sweep."""
     fits, size = 0, first
     while (status := run(size)) == "ok":
         fits, size = size, 2 * size

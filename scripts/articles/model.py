@@ -46,7 +46,7 @@ class Case:
                   article's prompt.batch_size
     variants      the variants in which the case runs; None means all
     runs          the runs of the case; they replace the variant's
-    published     {metric: number}, or {metric: {batch size: number}}; None where the article has no number for it
+    published     {metric: number}, or {metric: {batch size: number}}; None where the article has no number for the case
     prompt        the keys that differ from the article's prompt
     protocol      the keys that differ from the article's protocol
     in_variant    {variant: {load, runs}}: values for one variant alone; they override those of the case and of the variant
@@ -105,15 +105,15 @@ class Article:
 
     @property
     def backends(self) -> list[str]:
-        """The backends of its cases, in their order."""
+        """The backends of the article's cases, in the order of the cases."""
         return list(dict.fromkeys(case.backend for case in self.cases))
 
     def claims_rest_on(self, case: Case) -> bool:
-        """Does any claim compare this case with another, or say something of it?"""
+        """Does any claim name this case?"""
         return any(case.name in references.cases_of(relation) for claim in self.claims for relation in claim["relations"])
 
     def rows_of_claims(self, ids: Sequence[str]) -> dict[str, set[int | None]]:
-        """{case: the batch sizes} that these claims compare; None for the case's own. Raises UsageError for a claim that the article does not make."""
+        """{case: the batch sizes} that these claims compare; None for the case's own size. Raises UsageError for a claim that the article does not make."""
         known = [claim["id"] for claim in self.claims]
         unknown = next((name for name in ids if name not in known), None)
         if unknown:
@@ -137,7 +137,7 @@ class Article:
         return [case.name for case in self.cases if case.name in compared and variant not in self.variants_of(case)]
 
     def judging_variants(self, claim: str) -> list[str]:
-        """The variants that judge a claim: the published one; where that one lacks a case of the claim, all that have each of them, [] for none."""
+        """The variants that judge a claim: the published one; if that one lacks a case of the claim, all variants that have every case; [] for none."""
         able = [variant for variant in self.variants if not self.lacking_in(variant, claim)]
         return [PUBLISHED] if PUBLISHED in able else able
 
@@ -167,9 +167,9 @@ class Article:
         return load
 
     def loaded_otherwise(self, job: Job) -> str:
-        """ "loaded with products cublas; its case now says products ordered" where a job's case has other loading arguments since, else "".
+        """ "loaded with products cublas; its case now says products ordered" where a case's loading arguments have changed since this job, else "".
 
-        On one device each `device_map` puts the whole model there, so it makes no difference.
+        On one device every `device_map` puts the whole model on that device, so a change of `device_map` does not count.
         """
         case = self.case(job.case) if job.variant in self.variants else None
         now = self.load_of(case, job.variant, job.device) if case else job.load
@@ -212,7 +212,7 @@ def load_all(folder: Path = ARTICLES) -> dict[str, Article]:
 
 
 def without_mistakes() -> dict[str, Article]:
-    """As load_all, without the articles whose files have a mistake: for commands that another article must not stop. Raises KitError as `apart`."""
+    """As load_all, but without articles whose files have mistakes, for commands that these must not stop. Raises KitError as `apart` does."""
     return apart()[0]
 
 
@@ -229,7 +229,7 @@ def apart() -> tuple[dict[str, Article], dict[str, KitError]]:
 
     Raises KitError for a mistake in a file that all articles share.
     """
-    pins.load(), tolerances()  # or each article would be told in their place
+    pins.load(), tolerances()  # first, or a mistake in these files would be reported for every article
     known, left_out = {}, {}
     for slug in slugs():
         try:
@@ -243,7 +243,7 @@ def load(slug: str, folder: Path = ARTICLES) -> Article:
     """The article of a file; raises KitError with the file and the place of a mistake."""
     path = folder / f"{slug}.toml"
     article = _article(path.read_bytes(), shown(path), (folder.parent / "tolerances.toml").read_bytes())
-    if article.slug != slug:  # of two files with one slug the later one would replace the other in silence
+    if article.slug != slug:  # of two files with one slug, the later would silently replace the earlier
         raise KitError(f'{shown(path)}: slug is {article.slug!r}, allowed is the name of the file; write slug = "{slug}"')
     stacks = pins.load().stacks
     if article.stack not in stacks:
@@ -251,7 +251,7 @@ def load(slug: str, folder: Path = ARTICLES) -> Article:
     return article
 
 
-@functools.lru_cache(maxsize=32)  # a command asks for the articles at many places, and no place changes them
+@functools.lru_cache(maxsize=32)  # a command loads the articles in many places, and none of them changes an article
 def _article(content: bytes, file: str, bounds: bytes) -> Article:
     return article_of(toml_tables.parsed(content, file), _tolerances(bounds), file)
 
@@ -269,7 +269,7 @@ def _tolerances(content: bytes) -> Tolerances:
 
 
 def shown(path: Path) -> str:
-    """The file of an article as its errors name it: from the kit's folder where it lies there."""
+    """The path of an article's file in errors: relative to the kit's folder for a file in it, else the file's name."""
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
 
 
@@ -282,7 +282,7 @@ def article_of(data: dict[str, Any], bounds: Tolerances, file: str) -> Article:
 
 
 def find(slug: str) -> Article:
-    """The article with this slug, whatever the files of others hold; raises UsageError with the known slugs."""
+    """The article with this slug, even where other articles' files have mistakes; raises UsageError with the known slugs."""
     known = slugs()
     if slug not in known:
         raise UsageError(f"ARTICLE is {slug!r}, allowed are {', '.join(known)}; try ARTICLE={nearest(slug, known)}")

@@ -21,7 +21,7 @@ COUNTS = {"max_length": 1, "max_new_tokens": 1, "min_length": 0, "min_new_tokens
 #: Keys of a relation that name cases.
 ROLES = ("faster", "slower", "fastest", "slowest", "case", "single", "batched", "gains_more_than")
 
-#: The variant by which claims are judged where it has all cases of a claim: the article's own arguments.
+#: The variant with the article's own arguments; it judges every claim of which it has all cases.
 PUBLISHED = "published"
 
 #: The variants that an article may have.
@@ -54,7 +54,7 @@ def check(article: "Article", tolerances: Mapping[str, Any], file: str) -> None:
 
 
 def _model(model: Mapping[str, Any], where: str) -> None:
-    """Raise KitError for a model that the guest cannot build; else only a job would end with it, once its image is built."""
+    """Raise KitError for a model that the guest cannot build; otherwise the mistake would show only in a job, after its image is built."""
     _known(model["shape"], weights.SHAPES, f"{where}: shape")
     of_shape = weights.SHAPES[model["shape"]]["model_type"]
     if model["architecture"] != of_shape:
@@ -111,7 +111,7 @@ def _module(find: Any, name: str, where: str) -> ModuleType:
     except ImportError as error:
         raise KitError(f"{where}: a module of a backend or a form imports its libraries inside its functions: {error}") from error
     except Exception as error:
-        if isinstance(error, SyntaxError) and error.filename:  # a null byte has none
+        if isinstance(error, SyntaxError) and error.filename:  # the error of a null byte names no file
             raise KitError(f"{where}: {os.path.relpath(error.filename, ROOT)}, line {error.lineno}: {error.msg}; correct this line") from error
         raise KitError(f"{where}: the module of {name!r} cannot be imported: {type(error).__name__}: {error}; correct it") from error
     return module
@@ -134,7 +134,7 @@ def _each_once(file: str, kind: str, names: list[str]) -> None:
 
 
 def _arguments(arguments: Mapping[str, Any], where: str) -> None:
-    """Raise KitError for an argument of `generate` that counts and is no count: only a job would end with it, once its model is loaded."""
+    """Raise KitError for a wrong count among `generate`'s arguments; otherwise the mistake would show only in a job, after its model is loaded."""
     for name, least in COUNTS.items():
         value = arguments.get(name, least)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -162,7 +162,7 @@ def _options(options: Mapping[str, Any], modules: Iterable[ModuleType], file: st
 
 
 def _values(article: "Article", case: "Case", form: ModuleType, where: str) -> None:
-    """Raise KitError for an option's value that the form cannot follow; else only a job would end with it, once its model is loaded."""
+    """Raise KitError for an option's value that the form cannot use; otherwise the mistake would show only in a job, after its model is loaded."""
     for variant in article.variants_of(case):
         for scale in ("full", "tiny"):
             if mistake := forms.mistake_in(form, article.options_of(case, variant, scale)):
@@ -220,6 +220,6 @@ def cases_of(relation: Mapping[str, Any]) -> Iterator[str]:
 
 
 def rows_of(relation: Mapping[str, Any]) -> list[tuple[str, int | None]]:
-    """(case, batch size) of each row that a claim's relation compares; None where it names no batch size."""
+    """(case, batch size) of each row that a claim's relation compares; None where the relation names no batch size."""
     sizes = relation.get("batch_sizes") or [relation[key] for key in SIZES if relation.get(key) is not None] or [None]
     return [(case, size) for case in cases_of(relation) for size in sizes]

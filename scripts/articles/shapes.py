@@ -1,6 +1,6 @@
 """The tables of an article's file (bench/articles/*.toml): every key that the code reads, at any depth, and no other.
 
-They stay dicts: a key that a file leaves out is left out of what is merged of them, and of the jobs whose fingerprints follow from it.
+The tables stay dicts: a key that a file leaves out is also missing in tables merged from them, and in jobs, whose fingerprints depend on their keys.
 """
 
 from typing import Annotated, Any, Required, TypedDict
@@ -82,7 +82,7 @@ class InVariant(TypedDict, total=False):
 
 
 class Published(TypedDict, total=False):
-    """A new metric is a line here and a view in scripts/report."""
+    """A new metric needs a line here and a view in scripts/report."""
 
     mean_ms: Positive
     std_ms: Positive
