@@ -655,7 +655,7 @@ def test_how_fast_the_host_was_stands_beside_the_calls_where_a_result_tells(tmp_
     assert "in, µs: before / after" not in page(tmp_path, [one, other])
     one.guest.launch_us = {"before": 5.25, "after": 10.5}
     text = page(tmp_path, [one, other])
-    assert "the host starts an operator in, µs: before / after" in text
+    assert "time in which the host starts an operator, µs: before / after" in text
     assert "| 5.25 / 10.5 |" in next(line for line in text.splitlines() if line.startswith("| int8 | 1 | A | 3.2 |"))
     assert "| — | 10 |" in next(line for line in text.splitlines() if line.startswith("| deepspeed | 1 | A | 3.2 |"))
 
@@ -771,7 +771,7 @@ def test_the_output_of_a_run_that_was_not_judged_to_its_end_is_open(tmp_path: Pa
     header, table = next((line, lines[at + 2 :]) for at, line in enumerate(lines) if "| output |" in line)
     place = [cell.strip() for cell in header.split("|")].index("output")
     outputs = {cells[1].strip(): cells[place].strip() for line in table[: table.index("")] if (cells := line.split("|"))}
-    assert outputs == {"int8": "open", "deepspeed": "ok"}
+    assert outputs == {"int8": "not judged to the end", "deepspeed": "ok"}
     (line,) = [line for line in csv.DictReader((tmp_path / "results.csv").open()) if line["case"] == "int8"]
     assert line["output_right"] == ""
 

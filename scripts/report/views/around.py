@@ -37,7 +37,7 @@ def columns(group: Group) -> list[Column[Row]]:
         Column("load, s", lambda row: cells.decimal(row.load_s, 1)),
         Column("cold call, ms", lambda row: cells.significant(row.cold_ms)),
         Column("further token, ms (95 % interval)", further_token),
-        Column("the host starts an operator in, µs: before / after", launch, when=any(launch(row) != NONE for row in group.rows)),
+        Column("time in which the host starts an operator, µs: before / after", launch, when=any(launch(row) != NONE for row in group.rows)),
         Column("a kernel runs on the GPU, % of the time", kernel_runs, when=any(row.busy_shares(count) for row in group.rows for count in row.new_tokens)),
         Column("timed calls", lambda row: of_calls(row, " + ".join(str(len(row.timed_ms(count))) for count in row.new_tokens))),
         Column("outliers", lambda row: of_calls(row, " + ".join(str(stats.outliers(row.timed_ms(count))) for count in row.new_tokens))),

@@ -54,8 +54,8 @@ NEXT_NOTE = Markdown(f"*the next*: the second system of the setting; rows of few
 FASTEST = "fastest in one setting"
 ELSEWHERE = "faster in another setting"
 ELSEWHERE_NOTE = Markdown(
-    f"*{ELSEWHERE}*, ms/token: the fastest row, behind the fastest with {stats.LEAST_RUNS} runs; its prompts may be shorter, but for prompts of {LONG_PROMPT} "
-    "tokens or more. Or a faster row of a smaller batch, beside the time there of the line's fastest system. "
+    f"*{ELSEWHERE}*, ms/token: the fastest row of other settings, after the fastest one with {stats.LEAST_RUNS} runs; unless prompts have {LONG_PROMPT} tokens or "
+    "more, its prompts may be shorter. Or a system that is faster in a smaller batch, with the time of the line's fastest system in that batch. "
 )
 NOTE = Markdown(
     f"{SIGNS[NOT_TESTED]}: the fastest row or the next system's has fewer than {stats.LEAST_RUNS} runs. A line compares the *systems* that ran in one setting, "

@@ -66,7 +66,7 @@ def _regret(row: Row) -> str:
 
 def _output(row: Row) -> Markdown:
     if row.check and row.output_is_right:
-        return Markdown("ok" if row.status == "ok" else "open")  # of a run that was not judged to its end
+        return Markdown("ok" if row.status == "ok" else "not judged to the end")
     return Markdown("**FAILED**" if row.check else "not checked")
 
 

@@ -19,7 +19,7 @@ from scripts.verdicts.row_groups import Group
 
 NOTE = Markdown(
     "Rows with the right output on a GPU that today's systems ran on, in the batch sizes that both have there. Where a system ran in several settings, "
-    "weights of recipe 2 go first, then the host of today's systems, then the most runs; another host alone may change a time by half. No time but "
+    "weights of recipe 2 go first, then the host of today's systems, then the most runs; another host alone may change a time by as much as half. No time but "
     "int8's should depend on the recipe of random weights, which was measured for plain transformers; with recipe 1 the output check sees less. "
     "*Whose*: a *baseline* is a row of the kit that is not in the article. *Published*: on the article's own GPUs, as many as the row's unless it says so. "
     "*ms a step*: a token of every sequence of the batch; *with the prompt*: a whole call over its steps. *Items*: a "
