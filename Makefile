@@ -53,14 +53,14 @@ help: ## Print this help
 	@sed -n 's/^\([a-z][a-z%-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r target text; do printf '  %-18s %s\n' "$$target" "$$text"; done
 	@echo
 	@echo "variables of bench-% and article-%:"
-	@echo "  GPUS=n | GPU_IDS=a,b    how many free GPUs, or which           (default: as many as the article)"
+	@echo "  GPUS=n | GPU_IDS=a,b    number of free GPUs, or their numbers  (default: as many as the article)"
 	@echo "  STACK=article|<stack>   set of pinned versions                 (default: the article's)"
 	@echo "  VARIANT=published|controlled                                   (default: published, where there is one; article-%: both)"
 	@echo "  WEIGHTS=hub|random      real weights, or seeded random ones    (default: hub)"
 	@echo "  SCALE=full|tiny         DEVICE=cuda|cpu                    (default: full cuda)"
 	@echo "  ENGINE=docker|podman|apptainer|pyxis|host  what a job runs in  (default: docker)"
 	@echo "  ARTICLE=<slug>          FORCE=1 measures stored runs again     TIMEOUT_S=seconds of one job (3600)"
-	@echo "  PYTHON_HOST=/path       the interpreter of ENGINE=host, {backend} in it is the backend's name"
+	@echo "  PYTHON_HOST=/path       the interpreter of ENGINE=host; {backend} becomes the backend's name"
 	@echo "  ALLOW_BUSY=1            takes GPUs that others use             MODELS=, RUNS=  other folders"
 	@echo "  MODEL_PATH=/folder      a folder that holds the real weights: they are checked, not copied"
 	@echo "  BATCH_SIZES=1,8,64      batch sizes in place of the article's"
@@ -170,7 +170,7 @@ publish: $(SITE) ## Put the report's site on a branch of a repository: make publ
 bundle: $(RUN) ## Pack results, report, pins and locks into one archive with checksums
 	@$(PY) -m scripts bundle
 
-verify-bundle: $(RUN) ## Check such an archive: make verify-bundle BUNDLE=llm-repro-bundle.tar.gz (FORMAT=json: one line for a program)
+verify-bundle: $(RUN) ## Check an archive of make bundle: make verify-bundle BUNDLE=llm-repro-bundle.tar.gz (FORMAT=json: one line for a program)
 	@$(PY) -m scripts verify-bundle
 
 .PHONY: compare

@@ -242,9 +242,9 @@ def job_of(fields: object) -> Job:
     _expect(job.kind in KINDS, "kind is {!r}, allowed are {}", job.kind, ", ".join(KINDS))
     _expect(job.device in ("cuda", "cpu"), "device is {!r}, allowed are cuda, cpu", job.device)
     _expect(isinstance(job.device_count, int) and job.device_count >= 1, "device_count is {!r}, allowed is 1 or more", job.device_count)
-    _expect(job.timed_runs >= 1 and job.warmup_runs >= 0, "timed_runs is {}, warmup_runs is {}: at least 1 and 0", job.timed_runs, job.warmup_runs)
+    _expect(job.timed_runs >= 1 and job.warmup_runs >= 0, "timed_runs is {}, warmup_runs is {}; allowed: from 1, from 0", job.timed_runs, job.warmup_runs)
     _expect(job.kind in WITHOUT_RUNS or job.runs, "runs is empty: a job needs at least one number of new tokens")
-    _expect(isinstance(job.form, str) and isinstance(job.options, dict), "form is {!r}, options are {!r}: a name and an object", job.form, job.options)
+    _expect(isinstance(job.form, str) and isinstance(job.options, dict), "form is {!r}, options are {!r}; allowed: a name, an object", job.form, job.options)
     for run in job.runs:
         _expect(run.get("new_tokens", 0) >= 1, "new_tokens is {!r}, allowed is 1 or more", run.get("new_tokens"))
     return dataclasses.replace(job, form=_FORM_NAMES[job.form]) if job.form in _FORM_NAMES else job

@@ -33,7 +33,7 @@ def check_names(module: types.ModuleType, name: str, allowed: "tuple[str, ...] |
     """Raise WrongModule where the module's list `name`, if any, is no tuple of texts, or has another text than the allowed ones."""
     values = getattr(module, name, ())
     if not isinstance(values, (tuple, list)) or not all(isinstance(value, str) for value in values):
-        raise WrongModule("{} of {} is {!r}, allowed is a tuple of texts; mind the comma of a tuple of one".format(name, file_of(module), values))
+        raise WrongModule("{} of {} is {!r}, allowed is a tuple of texts; a tuple of one text ends in a comma".format(name, file_of(module), values))
     unknown = [value for value in values if allowed is not None and value not in allowed]
     if unknown:
         raise WrongModule("{} of {} names {!r}, allowed are {}".format(name, file_of(module), unknown[0], ", ".join(allowed or ())))

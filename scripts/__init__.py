@@ -4,7 +4,7 @@
 __version__ = "0.1.0"
 
 #: The answer to Ctrl-C; it stands here because Ctrl-C may come before other modules are imported.
-INTERRUPTED = "interrupted; what is stored stays, type the same command again"
+INTERRUPTED = "interrupted; stored files stay; type the same command again"
 
 #: The answer to another signal, by its name: SIGTERM from `kill`, `timeout` or a batch system, SIGHUP from a closed terminal.
-STOPPED = "stopped by {}; what is stored stays, type the same command again"
+STOPPED = "stopped by {}; stored files stay; type the same command again"

@@ -182,7 +182,7 @@ def set_attention(model, name):
     model.set_attn_implementation(name)
     # transformers only warns, and goes on with the implementation of before.
     if model.config._attn_implementation != name:
-        words = "{} computes its attention itself and takes no other function: give load another attention than {!r}, or leave it out"
+        words = "{} computes its attention itself and takes no other function: give load another attention than {!r}, or leave attention out"
         raise ValueError(words.format(type(model).__name__, name))
 
 

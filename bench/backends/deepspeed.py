@@ -25,7 +25,7 @@ def unsupported(job):
     if job.device == "cpu":
         return "DeepSpeed's injected kernels are CUDA code: they need an NVIDIA GPU"
     if not job.load.get("torch_records", True) and not compat.records_collectives(metadata.version("torch")):
-        return "torch {} keeps no records of collectives that could be left out; 2.2 and later do".format(metadata.version("torch"))
+        return "torch {} keeps no records of collectives, so none can be left out; 2.2 and later keep them".format(metadata.version("torch"))
     return ""
 
 

@@ -37,7 +37,7 @@ def load(job):
     model = pretrained.load_model(job, dtype_name="float16" if job.device == "cuda" else "float32", **arguments)
     library = library_file()
     if job.device == "cuda" and "cuda" not in library:
-        raise RuntimeError("bitsandbytes loaded {}, not a CUDA library: its time would not be int8 on the GPU".format(library))
+        raise RuntimeError("bitsandbytes loaded {} and no CUDA library, so the calls would not time int8 on the GPU".format(library))
     quantised = [module for module in model.modules() if type(module).__name__ == "Linear8bitLt"]
     if not quantised:
         raise RuntimeError("no layer became Linear8bitLt: the model is not 8-bit")

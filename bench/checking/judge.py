@@ -152,13 +152,13 @@ def judge(answers, logits, readings, plain, floors):
     if answers["greedy"]:
         verdict = {"allowed": _allowed(plain, floors), "plain": plain, "regret": _regret(answers, answers["prompts"], timed, readings)}
         not_seen = _logits_not_seen(answers, logits)
-        not_seen += [] if answers["fresh"] else ["stored answers: no rotation of the prompt is another prompt"]
+        not_seen += [] if answers["fresh"] else ["answers from a store, because every rotation of the prompt is the same prompt"]
         faults += _repeats(answers) + _ends(answers, readings) + _too_large("the timed tokens", verdict["regret"], verdict["allowed"])
         for call in answers["fresh"]:
             made, others = _chosen(call["answers"])
             left_out += others
             faults += _too_large("the tokens for an unseen prompt", _regret(answers, call["prompts"], made, readings), verdict["allowed"])
-        not_seen += ["{} different answers beside those that were read".format(left_out)] if left_out else []
+        not_seen += ["{} different answers that were not read".format(left_out)] if left_out else []
         if logits:
             verdict["logits_error"] = _logits_error(answers, logits, readings)
             faults += _too_far(verdict["logits_error"], verdict["allowed"]["logits_error"])
@@ -207,7 +207,7 @@ def _rows(answers):
 def _ends(answers, readings):
     """A backend that takes other tokens for the end ends answers too early, or forbids the wrong tokens."""
     named, own = sorted(_end_tokens(answers)), readings.ends()
-    return [] if named == own else ["the tokens {} ended answers, by the model's own settings {} do".format(named, own)]
+    return [] if named == own else ["the tokens {} ended answers, the model's own settings name {}".format(named, own)]
 
 
 def _counts(answers):
@@ -230,7 +230,9 @@ def _repeats(answers):
         timed_ms, fresh_ms = timed_tokens.pace_ms(longest["timed_ms"]), min(call["ms"] for call in answers["fresh"])
         seen_ms = [min(call["seen_ms"]) for call in answers["fresh"] if call.get("seen_ms")]
         between = ", later ones {:.3g} ms".format(max(seen_ms)) if seen_ms else ""
-        faults.append("timed calls took {:.3g} ms{}, a call with an unseen prompt {:.3g} ms: their answers were kept".format(timed_ms, between, fresh_ms))
+        faults.append(
+            "timed calls took {:.3g} ms{}, a call with an unseen prompt took {:.3g} ms: the timed answers come from a store".format(timed_ms, between, fresh_ms)
+        )
     return faults
 
 

@@ -20,7 +20,7 @@ BLOCK_TOKENS, STEP_TOKENS = 32, 1024
 def mistake_in(options):
     """As in `workload`, but without arrivals over time: the library gets all texts at once."""
     rate = options.get("arrivals_per_s")
-    words = "arrivals_per_s is {!r:.60}, in this form all texts are there from the start; allowed with the forms workload and engine-queue".format(rate)
+    words = "arrivals_per_s is {!r:.60}, but this form has all texts from the start; allowed only with the forms workload and engine-queue".format(rate)
     return workload.mistake_in(options) if rate is None else words
 
 

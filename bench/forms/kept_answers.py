@@ -42,7 +42,7 @@ def keep(finished, outputs, tokenizer, width_of, progress, coming=None):
     written, answers, missing = coming.began_s if coming else time.perf_counter(), [], set(width_of)
     for count, answer in enumerate(finished, start=1):
         if answer[0] not in missing:
-            raise RuntimeError("item {} came, which was not asked for or had come before".format(answer[0]))
+            raise RuntimeError("item {} came, but it was not asked for or had come before".format(answer[0]))
         missing.remove(answer[0])
         answers.append(answer)
         now = time.perf_counter()

@@ -30,7 +30,7 @@ def mistake_in(options):
     if order not in ORDERS:
         return "order is {!r:.60}, allowed are {}".format(order, " and ".join(ORDERS))
     if options.get("arrivals_per_s") is not None and order != "naive":
-        return "order is {!r}, items that arrive over time have the order 'naive'".format(order)
+        return "order is {!r}, allowed for items that arrive over time is 'naive'".format(order)
     return arrivals.mistake_in(options)
 
 

@@ -61,7 +61,7 @@ def main(one_path, many_path, out=None):
     figures = {"job": many["id"], "one_job": one["id"], "kernel_ms": took, "moved_bytes": moved, "moved_bytes_per_s": rate}
     if out:
         write_whole(out, to_json(figures))
-    told = "{:.0f} GB of cache at {:.0f} GB/s".format(moved / 1e9, rate / 1e9) if rate else "no cache to move, or no time that it took"
+    told = "{:.0f} GB of cache at {:.0f} GB/s".format(moved / 1e9, rate / 1e9) if rate else "the job moved no cache, or moved it in no measurable time"
     print("{}: kernels {:.0f} ms a call on one GPU, {:.0f} on several; {}".format(many["job"]["case"], took["one"], took["many"], told))
 
 

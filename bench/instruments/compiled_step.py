@@ -301,15 +301,16 @@ def parse(arguments):
     parser = shared_options.parser_of(
         "compiled_step", "Which settings make a compiled step fastest?", dtype_help="of the model; the products alone are float16"
     )
-    parser.add_argument("--layers", type=int, default=0, help="keep the first so many layers (default: all)")
+    parser.add_argument("--layers", type=int, default=0, help="keep only this many layers, from the first on (default: all)")
     parser.add_argument("--device", choices=sorted(CATEGORIES), default="cuda")
     parser.add_argument("--rows", type=int, default=1, help="the batch")
     parser.add_argument("--prompt-tokens", type=int, default=128)
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--calls", type=int, default=3, help="timed calls of each length")
     parser.add_argument("--equal-calls", type=int, default=10, help="calls whose tokens and last logits are compared")
-    parser.add_argument("--only", nargs="+", choices=sorted(VARIANTS), metavar="VARIANT", help="the settings so far come first; of " + ", ".join(VARIANTS))
-    parser.add_argument("--profile", choices=("none", "best", "all"), default="best", help="best: each variant that is faster than all before it")
+    words = "variants to time, the present settings first: " + ", ".join(VARIANTS)
+    parser.add_argument("--only", nargs="+", choices=sorted(VARIANTS), metavar="VARIANT", help=words)
+    parser.add_argument("--profile", choices=("none", "best", "all"), default="best", help="best: profile each variant that is faster than all before it")
     parser.add_argument("--limit", type=float, default=1e9, help="start no variant after this many seconds")
     return parser.parse_args(arguments)
 

@@ -32,7 +32,7 @@ def convert(source, target, progress=lambda done, total: None):
         tensors, dropped = _own_memory(_read(os.path.join(source, name), name), tied)
         twice = sorted(set(tensors) & set(weight_map))
         if twice:
-            raise ValueError("{} and {} both hold {}; one file is allowed to".format(weight_map[twice[0]], name, twice[0]))
+            raise ValueError("{} and {} both hold {}; only one file may hold a tensor".format(weight_map[twice[0]], name, twice[0]))
         made = name.replace("pytorch_model", "model")[: -len(".bin")] + ".safetensors"
         _write(tensors, os.path.join(target, made))
         weight_map.update({key: made for key in tensors})
@@ -90,7 +90,7 @@ def _read(path, name):
     import torch
 
     if not compat.safe_pickles(torch.__version__):
-        raise ValueError("torch {} can be tricked into running a pickle's code; 2.6 or newer reads them".format(torch.__version__))
+        raise ValueError("torch {} can be tricked into running a pickle's code; torch 2.6 and newer read pickles safely".format(torch.__version__))
     try:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except Exception as error:  # a damaged or hostile file raises whatever its bytes lead to
@@ -102,7 +102,7 @@ def _read(path, name):
             raise ValueError("{} holds {!r:.80} of type {}; allowed are dense tensors by name".format(name, key, type(value).__name__))
     file_bytes, size_bytes = os.path.getsize(path), sum(value.numel() * value.element_size() for value in state.values())
     if size_bytes > MOST_SHARED * file_bytes:
-        raise ValueError("{} has {:,} bytes and its tensors {:,}; {} times as many are allowed".format(name, file_bytes, size_bytes, MOST_SHARED))
+        raise ValueError("{} has {:,} bytes and its tensors {:,}; allowed are {} times the bytes of the file".format(name, file_bytes, size_bytes, MOST_SHARED))
     return {key: value.detach() for key, value in state.items()}
 
 

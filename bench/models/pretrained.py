@@ -58,7 +58,7 @@ def refuse_pickles(folder):
     pickled = [name for name in names if name.endswith(PICKLES)]
     if pickled or not any(name.endswith(".safetensors") for name in names):
         found = pickled[0] if pickled else "no *.safetensors"
-        raise ValueError("the model's folder holds {}; allowed are weights in safetensors, type make models, which converts pickles".format(found))
+        raise ValueError("the model's folder holds {}; allowed are weights in safetensors; type make models, which converts pickles".format(found))
 
 
 def inputs_device(model):

@@ -58,7 +58,7 @@ def _model(model: Mapping[str, Any], where: str) -> None:
     _known(model["shape"], weights.SHAPES, f"{where}: shape")
     of_shape = weights.SHAPES[model["shape"]]["model_type"]
     if model["architecture"] != of_shape:
-        raise KitError(f'{where}: architecture is {model["architecture"]!r}, the shape {model["shape"]} is of {of_shape!r}; write architecture = "{of_shape}"')
+        raise KitError(f'{where}: architecture is {model["architecture"]!r}, the shape {model["shape"]} has {of_shape!r}; write architecture = "{of_shape}"')
 
 
 def _case(article: "Article", case: "Case", tolerances: Mapping[str, Any], file: str) -> None:

@@ -51,7 +51,7 @@ def calibrate(slug: str, asked: Options) -> int:
 def _refuse_what_it_ignores(asked: Options) -> None:
     for pair, typed in (("PLAN=1", asked.plan), ("SCHEDULER=slurm", asked.scheduler == "slurm")):
         if typed:
-            raise UsageError(f"{pair} is typed with calibrate, allowed are bench and article; try make article-{CALIBRATION} REPEATS=5 {pair}")
+            raise UsageError(f"{pair} is typed with calibrate, allowed only with bench and article; try make article-{CALIBRATION} REPEATS=5 {pair}")
     for name, names in (("CASES", asked.cases), ("CLAIMS", asked.claims)):
         if names:
             raise UsageError(f"{name} is {','.join(names)!r} with calibrate, which runs all cases of {CALIBRATION}; leave {name} out")
@@ -65,7 +65,7 @@ def beside_others(kernel: list[Planned], asked: Options) -> tuple[int, list[str]
     with cores.kept_on(several.cores_of_one(kernel * asked.jobs, apart)):
         rounds.run_all(kernel, dataclasses.replace(apart, jobs=1), keep_going=True)
     code = several.perform(kernel * asked.jobs, dataclasses.replace(apart, force=True))
-    nothing = [f"JOBS is {asked.jobs}, and this machine has room for one job at a time: nothing ran beside another"]
+    nothing = [f"JOBS is {asked.jobs}, and this machine has room for one job at a time, so no job ran beside another"]
     return code, lines_of_others(results.load_all(apart.runs)[0]) or nothing
 
 

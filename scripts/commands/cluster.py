@@ -54,9 +54,9 @@ def manifest(backend: str, registry: str, **typed: Any) -> None:
     reference = through_registry.reference(loaded.image(backend, planned[0].stack), repository)
     commit, dirty = host_facts.git_state()
     if commit == "unknown":
-        raise KitError("the kit's commit is unknown, and a manifest names it; type this in a clone of the kit")
+        raise KitError("the kit's commit is unknown, and a manifest must name it; type the same in a clone of the kit")
     print(kubernetes.manifest(planned, asked, loaded, reference, commit), end="")
     if dirty:
         print("note: some changes of the kit are not committed; the Job runs without them", file=sys.stderr)
     if "@sha256:" not in reference:
-        print(f"note: docker/digests.json has no digest of the image, so that the Job names its tag; type make push REGISTRY={repository}", file=sys.stderr)
+        print(f"note: docker/digests.json has no digest of the image, so the Job names the image's tag; type make push REGISTRY={repository}", file=sys.stderr)

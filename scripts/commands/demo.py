@@ -84,7 +84,7 @@ def _in_order_of_article(planned: list[Planned]) -> list[Planned]:
 def _clear() -> None:
     """Remove the last demo, and say so where it had a report."""
     if (DEMO / "REPORT.md").exists():
-        print(f"note: the demo starts anew; the report of the last one, {DEMO / 'REPORT.md'}, goes", file=sys.stderr)
+        print(f"note: the demo starts anew and removes the report of the last one, {DEMO / 'REPORT.md'}", file=sys.stderr)
     shutil.rmtree(DEMO, ignore_errors=True)
 
 

@@ -114,7 +114,7 @@ def images() -> None:
 
 @click.command
 @option("ONLY", values.names(*keeping.PARTS), "keep only these parts", ())
-@option("PIECES", values.size(), "cut archives of images into files of at most so many bytes")
+@option("PIECES", values.size(), "cut archives of images into files of at most this size")
 @option("PYTHONS", values.names(), "the versions of Python to keep the tools for; by default the one that runs the kit", ())
 @ARCHIVES
 @_of_named_images
@@ -127,7 +127,7 @@ def archive(images: list[Image], only: tuple[str, ...], pieces: int | None, pyth
 
 @click.command
 @ARCHIVES
-@option("ENGINE", values.choice(*restoring.ENGINES), "whose images: those of Apptainer and pyxis are files", "docker")
+@option("ENGINE", values.choice(*restoring.ENGINES), "the engine that gets the images; for Apptainer and pyxis they become files", "docker")
 def restore(archives: Path, engine: str) -> None:
     """Restore the images of an archive folder without a network, and compare each with its pins and lock."""
     with signals.raised():

@@ -24,42 +24,42 @@ from scripts.run.engines import host, nsight
 from scripts.run.options import OF_SLURM, OPTION_NAMES, UNUSED, Options, typed_with_make
 from scripts.run.slurm import follow, site
 
-PROFILER = option("PROFILER", values.choice("torch", "nsys"), "what watches the call", "torch")
+PROFILER = option("PROFILER", values.choice("torch", "nsys"), "the profiler", "torch")
 
 #: The options of what is measured and how often, on any machine; in the order of --help, as are those of OF_MACHINE.
 OF_ROWS = (
-    option("GPUS", values.count(most=1024), "how many free GPUs; as many as the article had unless it is typed"),
+    option("GPUS", values.count(most=1024), "number of free GPUs; by default as many as in the article"),
     option("ARTICLE", values.text(), "the article whose cases run: a name in bench/articles", ""),
     option("CASES", values.names(), "only these cases of the article", ()),
     option("CLAIMS", values.names(), "only the rows that these claims of the article compare", ()),
-    option("VARIANT", values.choice(*articles.VARIANTS), "the article's own arguments, or one footing for every row"),
+    option("VARIANT", values.choice(*articles.VARIANTS), "the article's own arguments, or the same arguments for every row"),
     option("STACK", values.text(), "library versions: a stack of docker/pins.toml, or the article's own", "article"),
-    option("BATCH_SIZES", values.numbers("different whole numbers", "1,8,64", least=1), "in place of the article's"),
-    option("ITEMS", values.count(example=10_000), "texts of a workload"),
+    option("BATCH_SIZES", values.numbers("different whole numbers", "1,8,64", least=1), "batch sizes, in place of the article's"),
+    option("ITEMS", values.count(example=10_000), "number of texts of a workload"),
     option("TIMED_RUNS", values.count(most=10_000, example=10), "timed calls, in place of the article's"),
-    option("REPEATS", values.count(most=1000, example=5), "runs of each row, a fresh process each, in alternating order; those that are there count", 1),
+    option("REPEATS", values.count(most=1000, example=5), "runs of each row, a fresh process each, in alternating order; stored runs count", 1),
     option("WEIGHTS", values.choice("hub", "random"), "the model's own weights, or seeded random ones", "hub"),
     option("SCALE", values.choice("full", "tiny"), "the model's full size, or a tiny one of its shape", "full"),
-    option("DEVICE", values.choice("cuda", "cpu"), "what the model runs on", "cuda"),
-    option("FORCE", values.switch(), "1 measures again what is there", False),
-    option("TIMEOUT_S", values.count(most=7 * 86400, example=3600), "seconds that a job may take", 3600),
+    option("DEVICE", values.choice("cuda", "cpu"), "the device that the model runs on", "cuda"),
+    option("FORCE", values.switch(), "1 repeats stored runs", False),
+    option("TIMEOUT_S", values.count(most=7 * 86400, example=3600), "time limit of a job, in seconds", 3600),
 )
 
 #: The options of how this machine, or a cluster, runs it.
 OF_MACHINE = (
-    option("GPU_IDS", values.numbers("different GPU numbers", "0,3", most=1023), "which GPUs, by the numbers of nvidia-smi"),
-    option("ENGINE", values.choice(*UNUSED), "in a container of Docker, Podman, Apptainer or pyxis, or in an interpreter of this machine", "docker"),
-    option("PYTHON_HOST", values.text(), "the interpreter of ENGINE=host; {backend} in it is the backend's name", ""),
+    option("GPU_IDS", values.numbers("different GPU numbers", "0,3", most=1023), "the GPUs, by their numbers in nvidia-smi"),
+    option("ENGINE", values.choice(*UNUSED), "run jobs in containers of Docker, Podman, Apptainer or pyxis, or in an interpreter of this machine", "docker"),
+    option("PYTHON_HOST", values.text(), "the interpreter of ENGINE=host; the kit replaces {backend} in the path by the backend's name", ""),
     option("WHEELS", values.folder(), "build images from the files of this folder, without a package index"),
-    option("JOBS", values.count(most=64), "cases at once, on GPUs or cores of their own; their runs are marked and judge nothing", 1),
+    option("JOBS", values.count(most=64), "number of cases at once, each on GPUs or cores of its own; their runs are marked and judge nothing", 1),
     option("PLAN", values.switch(), "1 prints the rows, their runs and the expected time, and starts nothing", False),
     option("ALLOW_BUSY", values.switch(), "1 takes GPUs that others use", False),
     option("GPU_MODE", values.choice("auto", "cdi", "nvidia"), "how Docker is asked for GPUs", "auto"),
     option("KIT_MEMLOCK", values.switch(), "1 lets a container lock any amount of memory", False),
     option("SCHEDULER", values.choice("local", "slurm"), "run here, or as jobs of SLURM", "local"),
-    option("PARTITION", values.text(), "of SLURM; slurm.toml may hold this and the next four", ""),
-    option("ACCOUNT", values.text(), "of SLURM", ""),
-    option("QOS", values.text(), "of SLURM", ""),
+    option("PARTITION", values.text(), "SLURM's partition; slurm.toml may set the partition and the next four options", ""),
+    option("ACCOUNT", values.text(), "SLURM's account", ""),
+    option("QOS", values.text(), "SLURM's quality of service", ""),
     option("TIME", values.text(), "the limit of a task of SLURM, for example 04:00:00", ""),
     option("CONSTRAINT", values.text(), "the features of nodes that SLURM may choose", ""),
     MODELS,
@@ -147,7 +147,7 @@ def bench(backend: str, asked: Options) -> int:
 def article(slug: str, asked: Options) -> int:
     """Run all cases of an article in all variants."""
     if asked.article not in ("", slug):
-        raise UsageError(f"ARTICLE is {asked.article!r} with article-{slug}, allowed is its own name; try make article-{asked.article}")
+        raise UsageError(f"ARTICLE is {asked.article!r} with article-{slug}, allowed is {slug!r}; try make article-{asked.article}")
     known = articles.slugs()
     if slug not in known:
         raise UsageError(f"there is no article {slug!r}, allowed are {', '.join(known)}; try make article-{nearest(slug, known)}")
@@ -236,13 +236,13 @@ def refuse_more_than_one_call(asked: Options, verb: str, planning: str, here: st
     again = f"make {here}{typed_with_make(asked, OF_SEVERAL_CALLS)}"
     if asked.plan:
         of_rows = f"make {planning}{typed_with_make(asked, ('profiler', *OF_SEVERAL_CALLS))} PLAN=1"
-        raise UsageError(f"PLAN is 1 with {verb}, allowed are bench and article; try {again}, which starts, or {of_rows}")
+        raise UsageError(f"PLAN is 1 with {verb}, allowed only with bench and article; try {again}, which starts, or {of_rows}")
     if asked.jobs > 1:
-        raise UsageError(f"JOBS is {asked.jobs} with {verb}, allowed are bench and article; leave JOBS out")
+        raise UsageError(f"JOBS is {asked.jobs} with {verb}, allowed only with bench and article; leave JOBS out")
     if asked.scheduler == "slurm":
-        raise UsageError(f"SCHEDULER is slurm with {verb}, allowed are bench and article; try salloc, and {again} within it")
+        raise UsageError(f"SCHEDULER is slurm with {verb}, allowed only with bench and article; try salloc, and {again} within it")
     if asked.claims:
-        raise UsageError(f"CLAIMS is {','.join(asked.claims)!r} with {verb}, which {does} one call of each case; try CASES in its place")
+        raise UsageError(f"CLAIMS is {','.join(asked.claims)!r} with {verb}, which {does} one call of each case; try CASES instead")
     if asked.items:
         raise UsageError(f"ITEMS is {asked.items} with {verb}, which {does} one call; leave ITEMS out")
     if asked.repeats > 1:

@@ -20,7 +20,7 @@ OUT = option("OUT", values.folder(), "the folder of the report; by default the o
 @OUT
 @option("FORMAT", values.choice("md", "html"), "html writes a site too", "md")
 @option("COST_PER_GPU_HOUR", values.text(), "a price, in any currency: tables of energy then tell what a million tokens cost", "")
-@click.option("--check", is_flag=True, help="write nothing; fail where the report, a plot or a number in a page is not that of the results")
+@click.option("--check", is_flag=True, help="write nothing; fail where the report, a plot or a number in a page differs from the results")
 @click.option("--rows", is_flag=True, help="a page for each row too, as in a site and a bundle")
 def report(runs: Path | None, out: Path | None, format: str, cost_per_gpu_hour: str, check: bool, rows: bool) -> None:
     """Write REPORT.md and its plots from a folder of results."""

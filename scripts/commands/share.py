@@ -53,5 +53,5 @@ def verify_bundle(bundle: Path, format: str) -> int:
         print(verdict.as_json(bundle))
         return int(bool(verdict.problems))
     lines = verified.verify(bundle)
-    print("\n  ".join([f"{bundle}: is what it says", *lines]))
+    print("\n  ".join([f"{bundle}: all checks passed", *lines]))
     return 0

@@ -21,7 +21,7 @@ def advice(name: str, targets: Iterable[str], before: str = "") -> str:
     if f"{before}-%" in targets:
         return f"error: there is no target {shortened(name)!r}; did you mean {before}-{shortened(name)}? Try: make help"
     if f"{name}%" in targets:
-        return f"error: {name} needs a name behind its hyphen; try make {name}{EXAMPLES.get(name, 'transformers')}"
+        return f"error: {name} needs a name after its hyphen; try make {name}{EXAMPLES.get(name, 'transformers')}"
     known = [target.replace("%", name.partition("-")[2] or "…") for target in targets if "/" not in name or "%" not in target]
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
     return f"error: there is no target {shortened(name)!r}; " + (f"did you mean {near[0]}? " if near else "") + "Try: make help"

@@ -78,12 +78,12 @@ def numbers(allowed: str, example: str, least: int = 0, most: int = LARGEST_COUN
         numbers = tuple(_whole(part, least, most) for part in text.split(","))
         return numbers if len(set(numbers)) == len(numbers) else _wrong()
 
-    return Value("n,n,…", parse, f"allowed are {allowed} from {least} to {most:,} with commas", lambda text: example)
+    return Value("n,n,…", parse, f"allowed are {allowed} from {least} to {most:,}, separated by commas", lambda text: example)
 
 
 def text() -> Value:
     """A word, an address or a command of at most LONGEST_CHARACTERS."""
-    return Value("text", _short, f"allowed are {LONGEST_CHARACTERS:,} characters", lambda text: "a shorter value")
+    return Value("text", _short, f"allowed are at most {LONGEST_CHARACTERS:,} characters", lambda text: "a shorter value")
 
 
 def names(*words: str) -> Value:
@@ -94,7 +94,7 @@ def names(*words: str) -> Value:
         blank = any(len(name.split()) > 1 for name in names)  # CLAIMS='1.2 1.3' lacks a comma
         return names if (names or not text) and not blank and (not words or set(names) <= set(words)) else _wrong()
 
-    allowed = f"allowed are {', '.join(words) if words else f'names with commas, {LONGEST_CHARACTERS:,} characters'}"
+    allowed = f"allowed are {', '.join(words) if words else f'names separated by commas, at most {LONGEST_CHARACTERS:,} characters'}"
     return Value("name,name,…", parse, allowed, lambda text: words[0] if words else _with_commas(text) or "one,another")
 
 
@@ -147,4 +147,4 @@ def option(name: str, kind: click.ParamType[Any, Any], words: str, default: Any 
 
 #: Options that several modules share; they stand here so that verbs that measure nothing do not wait for the imports of measuring.
 MODELS = option("MODELS", folder(), "the folder of models and weights", ROOT / "models")
-RUNS = option("RUNS", folder(), "the folder of results; the kit's own unless it is typed")
+RUNS = option("RUNS", folder(), "the folder of results; by default the kit's own")

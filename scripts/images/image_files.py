@@ -98,7 +98,7 @@ def read(kind: Kind, image: Image) -> tuple[Path, ImageFile]:
     except (OSError, ValueError, RecursionError, msgspec.DecodeError) as error:
         raise KitError(f"{path.with_suffix('.json')} is damaged ({error}); {kind.again}") from error
     if (known.tag, known.pins_id) != (image.tag, image.pins_id):
-        raise KitError(f"{path.with_suffix('.json')} is of {known.tag} and not of {image.tag}; {kind.again}")
+        raise KitError(f"{path.with_suffix('.json')} belongs to {known.tag} and not to {image.tag}; {kind.again}")
     if not stat.S_ISREG(about.st_mode):
         raise KitError(f"{path} is no file; {kind.again}")
     if (about.st_size, about.st_mtime_ns) != (known.size_bytes, known.mtime_ns) and checksums.digest_of(path) != known.sha256:

@@ -92,7 +92,7 @@ def listed(names: Iterable[str], name: str) -> list[str]:
     """Those of `names` that are the file `name`: itself, or its pieces in their order. KitError where these are no whole file."""
     files = sorted((file for file in names if name_of(file) == name), key=lambda file: (len(file), file))
     if files not in ([name], [f"{name}.{number:03d}" for number in range(len(files))]):
-        raise KitError(f"{', '.join(files)}: not the pieces of one file, which are {name}.000, {name}.001 and so on")
+        raise KitError(f"{', '.join(files)} are not the pieces of one file, whose names are {name}.000, {name}.001 and so on")
     return files
 
 

@@ -53,14 +53,14 @@ def compare(client: docker.DockerClient, first: str, second: str) -> list[str]:
             lines += [f"layer {number}, {line}" for line in _told(entries(first, first_layer), entries(second, second_layer))]
     if len(layers[0]) != len(layers[1]):
         lines.append("one has more layers than the other")
-    return lines or ["only the description differs, no layer: the history or the date of creation"]
+    return lines or ["all layers are equal, but the history or the date of creation differs"]
 
 
 def _told(first: dict[str, Entry] | None, second: dict[str, Entry] | None) -> list[str]:
     """What tells two layers of different digests apart, at least one line."""
     if first is None or second is None:
         return ["not compared: `docker save` writes no file with the name of the layer's digest"]
-    return layer_differences(first, second) or [f"other bytes, and equal entries by {', '.join(FIELDS)}"]
+    return layer_differences(first, second) or [f"the bytes differ, but all entries have equal {', '.join(FIELDS)}"]
 
 
 def entries(tag: str, layer: str) -> dict[str, Entry] | None:
@@ -127,7 +127,7 @@ def rebuild(image: Image, wheels: Path | None = None) -> list[str]:
         for _ in range(PAIRS - 1):
             if not lines or not all(line.endswith(UNCHANGED) for line in lines):
                 break
-            print("\n  ".join([f"{image.tag}: the builder may have left these folders out, so both are built once more", *lines]), flush=True)
+            print("\n  ".join([f"{image.tag}: the builder may have left these folders out, so the kit builds both images once more", *lines]), flush=True)
             lines = _build_pair(client, image, tags, wheels)
         return lines
     finally:

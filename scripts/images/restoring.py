@@ -74,14 +74,16 @@ def restore(where: Path, engine: str = "docker") -> None:
         raise KitError(f"{where} lists no images, so nothing was restored; type make archive, or ARCHIVES=/path/to/another")
     foreign = [*foreign_files(sums, loaded), *(line for stack, files in stacks.items() for line in foreign_images(files, allowed(loaded, stack)))]
     if foreign:
-        raise KitError(f"{where} holds what `make archive` does not write, so nothing was restored:\n  " + _some(foreign) + "\nType ARCHIVES=/path/to/another.")
+        raise KitError(
+            f"{where} holds files that `make archive` does not write, so nothing was restored:\n  " + _some(foreign) + "\nType ARCHIVES=/path/to/another."
+        )
     client, refused = ENGINES[engine](), list[str]()
     for stack, files in stacks.items():
         images = loaded.images(stack)
         refused += image_files.restore(FILES[engine], files, images) if engine in FILES else _restore(client, files, images)
     if refused:
         raise KitError(
-            "these images are not what pins and locks say, and were not kept:\n  " + "\n  ".join(refused) + "\nType make build-all for images of your own"
+            "these images differ from their pins and locks, and were not kept:\n  " + "\n  ".join(refused) + "\nType make build-all for images of your own"
         )
     print("not checked: the files of the base images, and whether an image lies about itself; restore only archives of people you trust")
 
@@ -117,11 +119,11 @@ def foreign_images(files: Sequence[Path], names: set[str]) -> Iterator[str]:
         with _opened(files) as packed:
             archived = {name for kind, index in _indexes(packed).items() for name in _names(kind, index)}
     except NO_ARCHIVE as error:
-        yield f"{path.name}: no image archive: {error}"
+        yield f"{path.name} is no image archive: {error}"
         return
     if not archived:
-        yield f"{path.name}: names no image"
-    yield from (f"{path.name}: the image {name!r}, allowed are this kit's of that stack and their base" for name in sorted(archived - names))
+        yield f"{path.name} names no image"
+    yield from (f"{path.name} holds the image {name!r}, allowed are this kit's images of that stack and their base" for name in sorted(archived - names))
 
 
 @contextlib.contextmanager
@@ -141,10 +143,10 @@ def _indexes(packed: tarfile.TarFile) -> dict[str, Any]:
         place = PurePosixPath(member.name)
         if place.name in INDEXES:
             if member.name != place.name or member.name in indexes:
-                raise ValueError(f"its member {member.name!r} is a second index, or lies elsewhere than an index does")
+                raise ValueError(f"its member {member.name!r} is a second index, or an index in the wrong folder")
             indexes[member.name] = _index(packed, member)
     if packed.pax_headers:
-        raise ValueError("it has headers for all members, which not every program reads")
+        raise ValueError("it has headers for all members, and not every program reads such headers")
     assert packed.fileobj is not None
     while rest := packed.fileobj.read(pieces.CHUNK_BYTES):
         if rest.strip(b"\0"):

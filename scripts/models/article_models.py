@@ -77,7 +77,7 @@ def refuse_other_size(model: ArticleModel, files: Iterable[ModelFile], served_by
     size_bytes = sum(file.size_bytes for file in files if is_weights(file.name))
     if not LEAST_BYTES <= size_bytes / model.parameters <= MOST_BYTES:
         allowed = f"{_size(LEAST_BYTES * model.parameters)} to {_size(MOST_BYTES * model.parameters)}"
-        have = f"{_size(size_bytes)} of weights where {model.parameters:,} parameters have {allowed}"
+        have = f"{_size(size_bytes)} of weights, and {model.parameters:,} parameters have {allowed}"
         raise KitError(f"{model.name}: {served_by} has {have}, so it is another model; type MODEL_PATH=/folder of the right one, or WEIGHTS=random")
 
 

@@ -163,10 +163,8 @@ def _obtain(model: ArticleModel, folder: Path, file: ModelFile) -> None:
         if not _is_wrong(path, file):
             permissions.open_to_all(path)
             return
-    kept_as = f"it is kept as {path}{files.WRONG}"
-    raise KitError(
-        f"{model.name}: the hub served another {file.name} than its commit names, twice; {kept_as}; type make models, or HF_ENDPOINT= of another mirror"
-    )
+    kept_as = f"the wrong file is kept as {path}{files.WRONG}"
+    raise KitError(f"{model.name}: the hub served a wrong {file.name} for this commit, twice; {kept_as}; type make models, or HF_ENDPOINT= of another mirror")
 
 
 def _is_wrong(path: Path, file: ModelFile) -> bool:
@@ -175,7 +173,7 @@ def _is_wrong(path: Path, file: ModelFile) -> bool:
     if not wrong:
         return False
     if path.is_symlink():
-        print(f"  {wrong}: {path.resolve()} is left alone and not used", file=sys.stderr, flush=True)
+        print(f"  {wrong}: {path.resolve()} stays and is not used", file=sys.stderr, flush=True)
         path.unlink()
     else:
         aside = path.with_name(path.name + files.WRONG)

@@ -147,7 +147,7 @@ class Pins:
         """The image of a backend on a stack; raises UsageError with the allowed names. `typed` is the value of STACK: `article` stands for a stack."""
         if backend not in self.backends:
             meant = nearest(backend, self.backends)
-            raise UsageError(f"there is no backend {backend!r}, allowed are {', '.join(self.backends)}; try {meant}; `make` alone shows what may be typed")
+            raise UsageError(f"there is no backend {backend!r}, allowed are {', '.join(self.backends)}; try {meant}; `make` alone lists the targets")
         if stack not in self.stacks:
             meant = nearest(stack, ("current", *self.stacks))
             raise UsageError(f"STACK is {stack!r}, allowed are {', '.join(self.stacks)}; try STACK={meant}")
@@ -272,7 +272,7 @@ def _options(pins: Pins, backend: str, stack: str) -> dict[str, Any]:
     of_other: dict[str, Any] = other.get(stack, {})
     if len(options) > 1 or stack not in other.get("stacks", ()) or "same_as" in of_other:
         place = f"[backend.{backend}.{stack}]"
-        raise KitError(f"docker/pins.toml, {place}: same_as is {source!r}; it stands alone there and names a backend with this stack that has no same_as")
+        raise KitError(f"docker/pins.toml, {place}: same_as is {source!r}, allowed are a backend that has this stack without same_as, and no other key here")
     return of_other
 
 

@@ -20,8 +20,9 @@ def note(records: Sequence[Record], now: datetime.datetime) -> str:
         return ""
     began, first = ahead[0]
     others = f", and {counted(len(ahead) - 1, 'other run')} in the future too" if len(ahead) > 1 else ""
-    told = f"note: {first} began at {began}{others}, and it is {now:%Y-%m-%dT%H:%M:%SZ}: it stays the latest of its row, whatever is measured after it"
-    return f"{told}; set the clock that is wrong, move the folder of such a run away, and measure again"
+    told = f"note: {first} began at {began}{others}, and the time is now {now:%Y-%m-%dT%H:%M:%SZ}"
+    told += ": this run stays the latest of its row, whatever is measured after it"
+    return f"{told}; set the wrong clock, move the folder of each such run away, and measure again"
 
 
 def _began(record: Record) -> datetime.datetime:

@@ -91,7 +91,7 @@ def _of_calls(job: Job, result: Result) -> str:
     timed = [(calls["new_tokens"], len(calls["timed_ms"])) for calls in result.measurements]
     tokens = [(calls["new_tokens"], len(calls["timed_tokens"])) for calls in figure]
     if tokens != timed:
-        return f"it counts the tokens of other calls, {tokens[:9]}, than it timed, {timed[:9]}"
+        return f"it counts the tokens of the calls {tokens[:9]}, but it timed the calls {timed[:9]}"
     rows = job.options.get("rows") or job.batch_size
     much = next((call for call in figure if max(call["timed_tokens"], default=0) > rows * call["new_tokens"]), None)
     return f"a call of {rows} x {much['new_tokens']} tokens made {max(much['timed_tokens'])} by its count" if much else ""
@@ -166,7 +166,7 @@ def _of_longer(result: Result) -> Iterator[str]:
         if one["new_tokens"] not in timed:
             yield f"it made longer calls of {one['new_tokens']} tokens and timed none"
         elif bool(calls) != bool(at):
-            yield f"it tells {'the calls' if calls else 'the window'} of longer calls alone"
+            yield f"it tells only {'the times' if calls else 'the window'} of longer calls, and not {'the window' if calls else 'the times'}"
 
 
 def _of_token_times(figure: dict[str, Any]) -> str:

@@ -155,7 +155,7 @@ def _kept_elsewhere(path: Path, text: str, error: OSError) -> KitError:
         folder, source, target = (shlex.quote(str(part)) for part in (path.parent, kept, path))
         return KitError(f"{why}; the result is kept at {kept}, bring it in with: mkdir -p {folder} && cp {source} {target}")
     sys.stdout.write(text)  # no disk takes it: the terminal is the last place where it is not lost
-    return KitError(f"{why}, nor any temporary folder; the result is printed above, save it as {path}")
+    return KitError(f"{why}, and no temporary folder takes the result either; the result is printed above, save it as {path}")
 
 
 def _kept_in(shelter: str, text: str) -> Path:

@@ -142,7 +142,7 @@ def _run(reading: _Reading, work: Path, said: _Said, enter: Callable[[str], None
         with signals.held_back():  # what was found is stored before the command stops
             ended = _store(reading, work, outcome, ended)
         if ended.stored and not outcome:
-            print(f"note: what {reading.instrument} had found stands in {ended.stored}", file=sys.stderr)
+            print(f"note: the findings of {reading.instrument} so far are in {ended.stored}", file=sys.stderr)
     return ended
 
 
@@ -186,7 +186,7 @@ def _store(reading: _Reading, work: Path, outcome: Outcome | None, ended: _Ended
         return dataclasses.replace(ended, words=f"{ended.words}, and its answer is refused: {error}{f'; it stays as {kept}' if kept else ''}")
     with _next(reading) as path:
         write_whole(path, to_json({**told, "found": found}))
-    return dataclasses.replace(ended, stored=path, words=f"{ended.words}; what it had found stands in {path}")
+    return dataclasses.replace(ended, stored=path, words=f"{ended.words}; its findings so far are in {path}")
 
 
 def _kept_rejected(reading: _Reading, work: Path) -> Path | None:

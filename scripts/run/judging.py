@@ -52,7 +52,7 @@ def judge(engine: Engine, job: Job, result: Result | None, work: Path, on_line: 
         return
     try:
         if not is_left:
-            raise KitError(f"the guest left no {tokens.name}, as its form {job.form!r} does")
+            raise KitError(f"the guest left no {tokens.name}, and its form {job.form!r} must leave one")
         dtype = dtype_of(job, result)
         door.check(logits)
         if told := told_tokens.contradiction(tokens, job, result):

@@ -81,7 +81,7 @@ def _answer_kept(work: Path, folder: Path) -> Iterator[None]:
         yield
     except KitError as error:
         if answers.keep_rejected(work, folder):
-            raise type(error)(f"{error}. The guest had written an answer, which counts for nothing and stays as {folder / answers.REJECTED}") from error
+            raise type(error)(f"{error}. The guest had written an answer; the answer does not count and is kept as {folder / answers.REJECTED}") from error
         raise
 
 

@@ -184,7 +184,7 @@ def _time_to_go(rows: list[Row]) -> str:
     elsewhere = sorted({model for row in rows for model in row.elsewhere})
     partly = "" if all(row.elsewhere for row in rows) else "partly "
     by = f", {partly}by runs on {' and '.join(elsewhere)}" if elsewhere else ""
-    near = ", of some rows as in their nearest batch size" if any(row.as_batch for row in rows) else ""
+    near = ", for some rows by their nearest batch size" if any(row.as_batch for row in rows) else ""
     random = ", without the download of the weights" if any(row.as_random for row in rows) else ""
     return f"about {duration(sum(row.to_go * (row.run_s or 0) for row in rows))}{by}{near}{random}"
 

@@ -135,7 +135,7 @@ def _of_other_backends(backends: Sequence[str], article: Article, asked: Options
     # bench can take all backends; a verb that takes one backend needs a command for each.
     every = _with_cases_of("all", asked.cases, asked, verb) if verb == "bench" else _with_cases_of(backend_of[others[0]], (others[0],), asked, verb)
     kept = f"CASES={','.join(own)}"
-    return f"CASES names {others[0]!r}, a case of {backend_of[others[0]]}, allowed with {verb}-{backends[0]} are its own, {kept}; try {kept}, or {every}"
+    return f"CASES names {others[0]!r}, a case of {backend_of[others[0]]}, and {verb}-{backends[0]} takes only its own cases; try {kept}, or {every}"
 
 
 def _note_without_variant(planned: Sequence[Planned], article: Article, asked: Options) -> None:

@@ -87,7 +87,7 @@ def _gpus() -> Gpus:
     usable = [gpu for gpu in alike if not use[gpu.uuid]]
     told = [f"{gpu.index} {gpu.name} {gpu.memory_total_bytes / GIB:.0f} GiB" for gpu in given]
     found = f"{', '.join(told)}; driver {driver.get('driver')}, CUDA up to {driver.get('cuda_driver')}"
-    apart = [f"GPU {gpu.index} {use[gpu.uuid] or 'is left out: no stack has code for it beside the others'}" for gpu in given if gpu not in usable]
+    apart = [f"GPU {gpu.index} {use[gpu.uuid] or 'is left out: no stack has code for this GPU and the others'}" for gpu in given if gpu not in usable]
     finding = Finding("GPUs", "; ".join([found, *apart]), _remedy(with_code, usable))
     return Gpus(usable, finding, stacks[usable[0].compute_capability] if usable else {})
 

@@ -57,7 +57,7 @@ def _rename(source: Path, target: Path) -> None:
 
 
 def _not_carried_on(error: Exception) -> None:
-    print(f"note: {error}; these answers are not carried on", file=sys.stderr)
+    print(f"note: {error}; a later run does not use these answers", file=sys.stderr)
 
 
 def _ended(folder: Path) -> bool:

@@ -98,7 +98,7 @@ def fetch(folder: Path, remote: str, branch: str, take_branch: bool) -> tuple[Re
         if not take_branch and repository.file(f"{_of_remote(branch)}:{MARKER}") is None:
             raise KitError(
                 f"nothing was published: the kit has not written {branch} of {without_password(remote)}, and would replace its files; "
-                "type BRANCH=another, or TAKE_BRANCH=1 if they may go"
+                "type BRANCH=another, or TAKE_BRANCH=1 if the kit may replace them"
             )
     return repository, there
 

@@ -184,9 +184,9 @@ def _crate(folder: Path) -> Iterator[str]:
     """The list of actions comes out of the results."""
     path = folder / ro_crate.NAME
     if not path.is_file():
-        yield f"{ro_crate.NAME}: comes out of the runs, and is not there"
+        yield f"{ro_crate.NAME}: follows from the runs, and is missing"
     elif path.read_text(encoding="utf-8", errors="replace") != ro_crate.text(rebuilt.held(folder)):
-        yield f"{ro_crate.NAME}: another content comes out of the runs{_other_version(folder)}"
+        yield f"{ro_crate.NAME}: differs from what the runs give{_other_version(folder)}"
 
 
 def _report(folder: Path, again: Path) -> Iterator[str]:
@@ -202,11 +202,11 @@ def _report(folder: Path, again: Path) -> Iterator[str]:
     for name in sorted({*made, *there}):
         path = folder / name
         if name not in made:
-            yield f"{name}: does not come out of the runs"
+            yield f"{name}: does not follow from the runs"
         elif not path.is_file():
-            yield f"{name}: comes out of the runs, and is not there"
+            yield f"{name}: follows from the runs, and is missing"
         elif path.read_bytes() != made[name]:
-            yield f"{name}: another content comes out of the runs{_other_version(folder)}"
+            yield f"{name}: differs from what the runs give{_other_version(folder)}"
 
 
 def _other_version(folder: Path) -> str:
@@ -220,7 +220,7 @@ def _other_version(folder: Path) -> str:
 
 
 def _pins_told(told: Meaning | Pinned) -> str:
-    return f"{told.deviating} tell differences from their pins and {told.other_pins} are of other pins than the bundle's"
+    return f"{told.deviating} name differences from their pins and {told.other_pins} are of other pins than the bundle's"
 
 
 def _checked(folder: Path, told: Meaning, unfounded: int) -> list[str]:
@@ -230,9 +230,9 @@ def _checked(folder: Path, told: Meaning, unfounded: int) -> list[str]:
     count = len(checksums.parse((folder / checksums.NAME).read_text(encoding="utf-8")))
     differing = [name for name in _data(folder) | _data(ROOT) if _content(folder / name) != _content(ROOT / name)]
     lines = [
-        f"checked: {count} files against {checksums.NAME}, and that no file is missing or too much",
+        f"checked: {count} files against {checksums.NAME}, and that no file is missing or added",
         f"checked: {runs} results, each with its job, and that each made its warm-ups and timed calls and contradicts itself nowhere",
-        f"checked: of {told.ok} runs that ended well the output is right in {told.output_right}, wrong and told so in {len(told.output_wrong)}, "
+        f"checked: of {told.ok} runs that ended well, the output is right in {told.output_right}, wrong by their own check in {len(told.output_wrong)}, "
         f"not checked in {told.output_not_checked}",
         f"checked: of these {told.ok} runs, {_pins_told(told)}; "
         f"of the {told.may_judge.ok} in reports/runs that a verdict may rest on, {_pins_told(told.may_judge)}",
@@ -242,7 +242,8 @@ def _checked(folder: Path, told: Meaning, unfounded: int) -> list[str]:
         "checked: the pages that somebody wrote by hand have no HTML and no link with a script",
         "not checked: who made the bundle; checksums show damage, a signature shows its maker: docs/use.md#signing-a-bundle",
         "not checked: whether the runs took place as they say; measure a row yourself: its page, which reports/rows.md lists, has the command",
-        "not checked: what nothing follows from: the words of FINDINGS.md, bills of materials, the code in bench/, logs and answers beside the results",
+        "not checked: texts and files that the report does not read, namely the words of FINDINGS.md, bills of materials, the code in bench/, "
+        "logs and answers beside the results",
     ]
     if unfounded:
         lines.append(f"not checked: {counted(unfounded, 'number')} quoted in pages, of runs or files that the bundle does not hold")

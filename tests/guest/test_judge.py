@@ -25,7 +25,7 @@ REASONS = {
     "one token short, padded": "the timed tokens lie",
     "another prompt's answer": "the timed tokens lie",
     "kept for any prompt": "the tokens for an unseen prompt lie",
-    "kept for each prompt": "their answers were kept",
+    "kept for each prompt": "the timed answers come from a store",
     "changing": "made different tokens",
 }
 
@@ -90,7 +90,7 @@ PADDED_REASONS = {
     "the last row constant": "the timed tokens lie",
     "ended at once": "the timed tokens lie",
     "kept for any prompt": "the tokens for an unseen prompt lie",
-    "kept for each prompt": "their answers were kept",
+    "kept for each prompt": "the timed answers come from a store",
 }
 
 
@@ -136,7 +136,7 @@ def test_an_answer_may_end_early_by_the_model_s_own_end_token(guest, checkpoints
     said = json.loads((guest.folder / "tokens.json").read_text())
     said["stop_tokens"] = [end, 5]
     (guest.folder / "tokens.json").write_text(json.dumps(said))
-    assert "by the model's own settings" in guest.run(judging).check["reason"]
+    assert "the model's own settings name" in guest.run(judging).check["reason"]
 
 
 def test_tokens_that_were_read_before_are_judged_the_same_without_torch(guest, checkpoints, references):

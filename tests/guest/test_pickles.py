@@ -176,8 +176,8 @@ def test_a_hostile_pickle_in_torch_s_own_format_names_what_it_wanted_to_call(gue
         ("{'a': torch.ones(3).to_sparse()}", "holds 'a' of type Tensor; allowed are dense tensors by name"),
         ("[torch.ones(1)]", "holds data of type list; allowed are tensors by name"),
         ("{}", "holds nothing of type dict; allowed are tensors by name"),
-        ("{'a': torch.ones(1).expand(10**6)}", "bytes and its tensors 4,000,000; 2 times as many are allowed"),
-        ("(lambda a: {str(i): a for i in range(50)})(torch.ones(10**5))", "bytes and its tensors 20,000,000; 2 times as many are allowed"),
+        ("{'a': torch.ones(1).expand(10**6)}", "bytes and its tensors 4,000,000; allowed are 2 times the bytes of the file"),
+        ("(lambda a: {str(i): a for i in range(50)})(torch.ones(10**5))", "bytes and its tensors 20,000,000; allowed are 2 times the bytes of the file"),
     ],
 )
 def test_a_pickle_of_anything_but_tensors_by_name_is_refused(guest, checkpoints, folders, content, words):
@@ -203,7 +203,7 @@ def test_a_damaged_pickle_and_a_missing_one_are_named(guest, checkpoints, folder
 def test_a_tensor_in_two_files_is_refused(guest, checkpoints, folders):
     with_config_of(checkpoints["gptj"], folders)
     run(guest, folders, "state = {'a': torch.ones(4), 'b': torch.ones(4)}; " + SHARDED.replace("[:9]", "[:2]").replace("[9:]", "[1:]"))
-    assert "both hold b; one file is allowed to" in convert(guest, folders).reason
+    assert "both hold b; only one file may hold a tensor" in convert(guest, folders).reason
 
 
 # ---------------------------------------------------------------- what a system wrote

@@ -184,7 +184,7 @@ errors.run_command(run)
     log = tmp_path / "err"
     with log.open("w") as err:
         assert interrupted(subprocess.DEVNULL, err, log.read_text).wait(60) == 130
-    assert "tasks that go on: 3; make status shows them, scancel --name=llm-repro-" in log.read_text()
+    assert "note: 3 tasks still queued or running; make status shows them, scancel --name=llm-repro-" in log.read_text()
     assert len(here.jobs()) == 3
 
     ours, its = os.openpty()

@@ -82,7 +82,9 @@ def test_a_bare_image_under_a_pinned_tag_is_refused_and_the_tag_goes_back_to_wha
     saved(kit, ours.tag)
     client.images.get(before).tag(ours.tag)
     archive_again(kit)
-    with pytest.raises(KitError, match=r"not what pins and locks say, and were not kept:\n  llm-repro/kit-test:tiny-.*idna: locked 3.6, found none"):
+    with pytest.raises(
+        KitError, match=r"these images differ from their pins and locks, and were not kept:\n  llm-repro/kit-test:tiny-.*idna: locked 3.6, found none"
+    ):
         restoring.restore(kit / "archives")
     assert client.images.get(ours.tag).id == before
 
@@ -136,7 +138,7 @@ def test_a_foreign_tag_beside_the_kit_s_is_refused_before_anything_is_loaded(our
         client.images.remove("llm-repro-foreign:latest")
     client.images.remove(ours.tag, force=True)
     archive_again(kit)
-    with pytest.raises(KitError, match="tiny.oci.tar.zst: the image 'llm-repro-foreign:latest', allowed are this kit's"):
+    with pytest.raises(KitError, match="tiny.oci.tar.zst holds the image 'llm-repro-foreign:latest', allowed are this kit's"):
         restoring.restore(kit / "archives")
     assert not build.exists(client, ours.tag) and not build.exists(client, "llm-repro-foreign:latest")
 

@@ -82,7 +82,7 @@ def test_the_slowest_and_the_fastest_rates_are_allowed() -> None:
 
 
 def test_what_arrives_over_time_cannot_be_sorted_first() -> None:
-    with pytest.raises(ValueError, match="order is 'sorted', items that arrive over time have the order 'naive'"):
+    with pytest.raises(ValueError, match="order is 'sorted', allowed for items that arrive over time is 'naive'"):
         workload.in_order(serving(2, "sorted"), None, [])
     assert workload.in_order(serving(2), None, [1, 2]) == [1, 2]
 

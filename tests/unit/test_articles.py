@@ -162,7 +162,7 @@ def copy(tmp_path):
             "inference-tools.toml: slug is 'demo', allowed is the name of the file; write slug = \"inference-tools\"",
         ),
         ('shape = "bloomz-7b1"', 'shape = "opt-125m"', r"\[model\]: shape 'opt-125m' is unknown, known are bloomz-7b1, bloom-7b1, gpt-j-6B, llama-3-8B"),
-        ('architecture = "bloom"', 'architecture = "opt"', r"\[model\]: architecture is 'opt', the shape bloomz-7b1 is of 'bloom'; write"),
+        ('architecture = "bloom"', 'architecture = "opt"', r"\[model\]: architecture is 'opt', the shape bloomz-7b1 has 'bloom'; write"),
         ("runs = [{ new_tokens = 1, arguments = {} }]", 'runs = []\nbatch_sizes = { until = "full" }', r"\[variants.published\]: a sweep is"),
         ("runs = [{ new_tokens = 1, arguments = {} }]", "", r"\[cases\[transformers\]\]: neither the case nor the variant 'published' says"),
         ('name = "transformers"\n', 'name = "transformers"\nvariants = ["tiny"]\n', "variant 'tiny' is unknown, known are published, controlled"),
@@ -260,9 +260,9 @@ SERVING_VLLM = 'arrivals_per_s = 4 }\nbatch_sizes = [64]\nload = { dtype = "bflo
         ("items = 400, tiny_items = 40", "items = true, tiny_items = 40", "items is True, allowed is a whole number from 1"),
         ("items = 400, tiny_items = 40", "tiny_items = 40", "items is None, allowed is a whole number from 1"),
         ("items = 400, tiny_items = 40", "items = 400, tiny_items = 0", "items is 0, allowed is a whole number from 1, at SCALE=tiny"),
-        ('order = "naive", arrivals_per_s', 'order = "sorted", arrivals_per_s', "order is 'sorted', items that arrive over time have the order 'naive'"),
+        ('order = "naive", arrivals_per_s', 'order = "sorted", arrivals_per_s', "order is 'sorted', allowed for items that arrive over time is 'naive'"),
         ('order = "naive", arrivals_per_s', 'order = "shuffled", arrivals_per_s', "order is 'shuffled', allowed are naive and sorted"),
-        ("[options]", "[options]\narrivals_per_s = 4", "cases[workload-sorted]]: order is 'sorted', items that arrive over time have the order 'naive'"),
+        ("[options]", "[options]\narrivals_per_s = 4", "cases[workload-sorted]]: order is 'sorted', allowed for items that arrive over time is 'naive'"),
         (SERVING_VLLM, SERVING_VLLM.replace("= 4", "= 0"), "cases[serving-vllm]]: arrivals_per_s is 0, allowed is a number from 0.001"),
         ('order = "naive", attention', 'order = "naive", arrivals_per_s = 4, attention', "unknown key 'arrivals_per_s'"),
     ],
@@ -280,7 +280,7 @@ def test_arrivals_of_all_cases_are_none_of_a_form_that_gets_all_texts_at_once(co
     path = copy / "batch-generate.toml"
     text = path.read_text().replace('order = "sorted"', 'order = "naive"')
     path.write_text(text.replace("[options]", "[options]\narrivals_per_s = 4", 1))
-    with pytest.raises(KitError, match=r"cases\[workload-continuous\]\]: arrivals_per_s is 4, in this form all texts are there from the start; allowed with"):
+    with pytest.raises(KitError, match=r"cases\[workload-continuous\]\]: arrivals_per_s is 4, but this form has all texts from the start; allowed only with"):
         articles.load_all(copy)
 
 

@@ -111,7 +111,7 @@ class Linear8bitLt:
     ("library", "modules", "said"),
     [
         ("libbitsandbytes_cuda118.so", [Linear8bitLt()], ""),
-        ("libbitsandbytes_cpu.so", [Linear8bitLt()], "bitsandbytes loaded libbitsandbytes_cpu.so, not a CUDA library"),
+        ("libbitsandbytes_cpu.so", [Linear8bitLt()], "bitsandbytes loaded libbitsandbytes_cpu.so and no CUDA library"),
         ("libbitsandbytes_cuda118.so", [types.SimpleNamespace()], "no layer became Linear8bitLt"),
     ],
 )

@@ -186,7 +186,9 @@ def test_of_two_calibrations_that_of_the_own_gpu_speaks_before_that_of_the_own_l
 
 @pytest.mark.parametrize(("typed", "pair"), [(["--plan", "1"], "PLAN=1"), (["--scheduler", "slurm"], "SCHEDULER=slurm")])
 def test_what_a_calibration_does_not_do_is_refused_with_the_command_that_does(typed: list[str], pair: str) -> None:
-    with pytest.raises(UsageError, match=f"{pair} is typed with calibrate, allowed are bench and article; try make article-calibration REPEATS=5 {pair}$"):
+    with pytest.raises(
+        UsageError, match=f"{pair} is typed with calibrate, allowed only with bench and article; try make article-calibration REPEATS=5 {pair}$"
+    ):
         invoke(["calibrate", "--device", "cpu", *typed])
 
 

@@ -299,7 +299,7 @@ def of_another_image(path: Path) -> None:
     [
         (".json", a_pipe, "a file of at most 1,048,576 bytes is allowed"),
         (".json", lambda path: path.write_text(" " * (image_files.FACTS_BYTES + 1)), "a file of at most 1,048,576 bytes is allowed"),
-        (".json", of_another_image, "is of llm-repro/another:tag and not of"),
+        (".json", of_another_image, "belongs to llm-repro/another:tag and not to"),
         (".sif", a_link_to_nothing, "is damaged"),
         (".sif", a_pipe, "is no file"),
     ],

@@ -206,7 +206,7 @@ def another_size(folder: Path) -> None:
         (a_folder, "its conversion left 'model.safetensors'"),
         (lambda _: None, "its conversion left no file"),
         (a_large_index, "its conversion left an index of more than 16 MiB"),
-        (another_size, "its conversion has 5,000 bytes of weights where 10,000 parameters have 19,000 bytes to 50,000 bytes"),
+        (another_size, "its conversion has 5,000 bytes of weights, and 10,000 parameters have 19,000 bytes to 50,000 bytes"),
     ],
 )
 def test_what_a_hostile_pickle_made_of_its_guest_is_not_let_in(models, typed, leave, words):

@@ -44,7 +44,7 @@ def test_that_the_large_build_comes_is_said_before_it_does_with_the_host_that_di
     assert demo_environments._make(tmp_path, sys.executable, LOCK, "environment common", told.append, 1120) == demo_environments.ORDINARY
     _, failed, large, way_out, size_mb, done = told
     assert failed.endswith("no: no route to host") and "did not come from torch's own index" in large and "about 5,000 MB in place of 1,120 MB" in large
-    assert "PIP_FIND_LINKS=" in way_out and size_mb == 5000 and done.startswith("environment common: ordinary build")
+    assert "PIP_FIND_LINKS=" in way_out and size_mb == 5000 and done.startswith("environment common, ordinary build")
 
 
 def test_uv_gets_the_user_s_index_and_no_folder_of_wheels_which_is_a_way_of_its_own(monkeypatch):
@@ -68,7 +68,7 @@ def test_uv_gets_the_user_s_variables_and_none_that_leads_into_another_environme
 def test_an_environment_for_older_pythons_only_says_so(monkeypatch):
     image = pins.load().image("tensor-parallel", "demo")
     monkeypatch.setitem(image.options, "python", ["3.4"])
-    with pytest.raises(PreflightError, match="tensor-parallel needs Python 3.4 beside"):
+    with pytest.raises(PreflightError, match="tensor-parallel needs Python 3.4 in addition to"):
         demo_environments._python_for(image)
 
 

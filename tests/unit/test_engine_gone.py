@@ -42,7 +42,7 @@ def test_an_answer_that_the_guest_had_written_stays_and_the_error_names_it(tmp_p
     said = measured(tmp_path / "run-01", json.dumps({"status": "ok"}), monkeypatch)
     kept = tmp_path / "run-01" / answers.REJECTED
     assert json.loads(kept.read_text()) == {"status": "ok"}
-    assert "stopped answering during run-01" in said and said.endswith(f"stays as {kept}")
+    assert "stopped answering during run-01" in said and said.endswith(f"is kept as {kept}")
 
 
 def test_without_an_answer_the_error_names_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

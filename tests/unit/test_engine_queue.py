@@ -32,9 +32,9 @@ def test_an_answer_as_long_as_asked_needs_no_end_token_and_may_have_one(tmp_path
 @pytest.mark.parametrize(
     ("answers", "said"),
     [
-        ([(0, [END]), (0, [END]), (1, [END])], "item 0 came, which was not asked for or had come before"),
-        ([(0, [END]), (1, [END]), (1, [END])], "item 1 came, which"),
-        ([(0, [END]), (7, [6])], "item 7 came, which"),
+        ([(0, [END]), (0, [END]), (1, [END])], "item 0 came, but it was not asked for or had come before"),
+        ([(0, [END]), (1, [END]), (1, [END])], "item 1 came, but it was not asked for or had come before"),
+        ([(0, [END]), (7, [6])], "item 7 came, but it was not asked for or had come before"),
         ([(0, [END])], "1 of 2 items did not come, item 1 first"),
         ([], "2 of 2 items did not come"),
         ([(0, [END]), (1, [6, 7, 8])], "item 1 came with 3 new tokens, 1 to 2 were asked for"),

@@ -62,7 +62,7 @@ GOOD = {"unsupported": lambda job: "", "load": lambda job: None}
         ({"load": None}, r"bench/backends/mine.py has no function load\(job\), which every backend has"),
         ({"unsupported": None}, r"bench/backends/mine.py has no function unsupported\(job\)"),
         ({"GIVES": ("token",)}, "GIVES of bench/backends/mine.py names 'token', allowed are tokens, mask, logits, module, requests"),
-        ({"GIVES": "tokens"}, "GIVES of bench/backends/mine.py is 'tokens', allowed is a tuple of texts; mind the comma"),
+        ({"GIVES": "tokens"}, "GIVES of bench/backends/mine.py is 'tokens', allowed is a tuple of texts; a tuple of one text ends in a comma"),
         ({"ARGUMENTS": "threads"}, "ARGUMENTS of bench/backends/mine.py is 'threads', allowed is a tuple of texts"),
     ],
 )
@@ -78,7 +78,7 @@ def test_a_module_that_is_no_backend_is_told_before_it_runs(names, said, monkeyp
     ("needs", "said"),
     [
         (("token",), "NEEDS of bench/forms/mine.py names 'token', allowed are tokens, mask, logits, module, requests"),
-        ("tokens", "NEEDS of bench/forms/mine.py is 'tokens', allowed is a tuple of texts; mind the comma"),
+        ("tokens", "NEEDS of bench/forms/mine.py is 'tokens', allowed is a tuple of texts; a tuple of one text ends in a comma"),
     ],
 )
 def test_a_form_that_needs_what_no_engine_gives_is_told_when_it_is_found(needs, said, monkeypatch):

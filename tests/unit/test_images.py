@@ -147,7 +147,7 @@ class Saved:
 @pytest.mark.parametrize(
     ("found", "line"),
     [
-        (dict, "layer 1, other bytes, and equal entries by type, mode, owner, group, date, size, link, content"),
+        (dict, "layer 1, the bytes differ, but all entries have equal type, mode, owner, group, date, size, link, content"),
         (iter([None, {}]).__next__, "layer 1, not compared: `docker save` writes no file with the name of the layer's digest"),
         (iter([{}, None]).__next__, "layer 1, not compared: `docker save` writes no file with the name of the layer's digest"),
         (lambda: None, "layer 1, not compared: `docker save` writes no file with the name of the layer's digest"),
@@ -257,7 +257,7 @@ def test_a_pair_of_builds_is_made_again_only_where_folders_alone_were_left_out(m
     assert to_come == []
     said = capsys.readouterr().out
     assert said.count("sha256:0") == 2 * len(pairs)
-    assert said.count("built once more") == len(pairs) - 1
+    assert said.count("builds both images once more") == len(pairs) - 1
 
 
 @pytest.mark.parametrize(("labels", "stands_in"), [({"stand-in": "true"}, True), ({"stand-in": "false"}, False), ({}, False)])

@@ -71,7 +71,7 @@ def test_an_answer_is_stored_with_the_end_of_its_process(examine, tmp_path, monk
     ],
 )
 def test_what_was_found_before_a_failure_is_stored_and_says_so(examine, tmp_path, script, status, reason, capsys):
-    with pytest.raises(KitError, match=f"layers on inference-tools/layer-parallel .* {reason}; what it had found stands in .*-01.json$"):
+    with pytest.raises(KitError, match=f"layers on inference-tools/layer-parallel .* {reason}; its findings so far are in .*-01.json$"):
         examine(ANSWER + script, timeout_s=1)
     (told,) = stored(tmp_path)
     assert told["status"] == status and re.fullmatch(reason, told["reason"]) and told["found"] == {"error": 0.5}
@@ -85,7 +85,7 @@ def test_an_end_for_lack_of_memory_is_told(examine, tmp_path, monkeypatch):
         return dataclasses.replace(run(*arguments), oom_killed=True)
 
     monkeypatch.setattr(host, "run", out_of_memory)
-    with pytest.raises(KitError, match="killed by the kernel: it needed more host memory than there was; what it had found"):
+    with pytest.raises(KitError, match="killed by the kernel: it needed more host memory than there was; its findings so far are in"):
         examine(ANSWER + "exit 137")
     assert stored(tmp_path)[0]["status"] == "oom"
     assert examine(ANSWER).exists(), "a child may have been killed in a process that ended well"
@@ -140,7 +140,7 @@ def test_what_was_found_before_the_command_was_stopped_is_stored(examine, tmp_pa
     thread.join()
     (told,) = stored(tmp_path)
     assert (told["status"], told["reason"], told["found"]) == ("failed", "did not end: the command was stopped", {"error": 0.5})
-    assert "wall_s" not in told["host"] and "note: what layers had found stands in" in capsys.readouterr().err
+    assert "wall_s" not in told["host"] and "note: the findings of layers so far are in" in capsys.readouterr().err
 
 
 def test_what_was_found_before_the_engine_failed_is_stored(examine, tmp_path, monkeypatch):

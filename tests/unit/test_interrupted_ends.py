@@ -42,8 +42,8 @@ def test_one_that_python_would_drop_in_an_import_ends_the_command_too(tmp_path: 
     assert (done.returncode, done.stderr) == (130, f"{INTERRUPTED}\n")
 
 
-BY_SIGTERM = "stopped by SIGTERM; what is stored stays, type the same command again"
-BY_SIGHUP = "stopped by SIGHUP; what is stored stays, type the same command again"
+BY_SIGTERM = "stopped by SIGTERM; stored files stay; type the same command again"
+BY_SIGHUP = "stopped by SIGHUP; stored files stay; type the same command again"
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_another_signal_while_modules_are_imported_is_named_too(number: int, tmp
     (tmp_path / "click.py").write_text(f"import os\nos.kill(os.getpid(), {int(number)})\nfor _ in range(100_000): pass\n")
     (tmp_path / "sitecustomize.py").write_text(f"import signal\nsignal.signal({int(number)}, signal.SIG_DFL)\n")
     done = subprocess.run([sys.executable, "-m", "scripts", "images"], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (128 + number, f"stopped by {number.name}; what is stored stays, type the same command again\n")
+    assert (done.returncode, done.stderr) == (128 + number, f"stopped by {number.name}; stored files stay; type the same command again\n")
 
 
 def test_a_command_that_releases_nothing_is_stopped_with_the_same_line(capsys) -> None:

@@ -137,7 +137,7 @@ def test_calls_with_unseen_prompts_are_held_against_the_longest_run():
 def test_kept_answers_show_in_their_times_and_a_busy_host_does_not():
     fresh = [call_of([1], [0] * 4, ms) for ms in (29.0, 500.0)]
     assert verdict(said(fresh=fresh))["passed"]
-    assert "their answers were kept" in verdict(said(fresh=[{**one, "ms": 40.0} for one in fresh]))["reason"]
+    assert "the timed answers come from a store" in verdict(said(fresh=[{**one, "ms": 40.0} for one in fresh]))["reason"]
 
 
 def test_unseen_prompts_are_held_against_the_calls_just_before_them_and_the_reason_names_those():
@@ -145,13 +145,13 @@ def test_unseen_prompts_are_held_against_the_calls_just_before_them_and_the_reas
         return verdict(said(fresh=[call_of([1], [0] * 4, 70.0), {**call_of([2], [0] * 4, 70.0), "seen_ms": seen_ms}]))["reason"]
 
     assert reason(60.0, 25.0) == ""
-    assert reason(60.0, 23.0) == "timed calls took 11 ms, later ones 23 ms, a call with an unseen prompt 70 ms: their answers were kept"
+    assert reason(60.0, 23.0) == "timed calls took 11 ms, later ones 23 ms, a call with an unseen prompt took 70 ms: the timed answers come from a store"
 
 
 def test_one_real_call_among_kept_ones_hides_nothing():
     rows = [[0] * 4]
     runs = [run_of(4, [rows] * 5, [30.0, 0.1, 0.1, 0.1, 0.1])]
-    assert "their answers were kept" in verdict(said(runs=runs))["reason"]
+    assert "the timed answers come from a store" in verdict(said(runs=runs))["reason"]
 
 
 def test_answers_to_unseen_prompts_are_judged_too():
@@ -259,13 +259,13 @@ def test_an_end_token_within_an_answer_does_not_excuse_the_tokens_that_are_missi
 @pytest.mark.parametrize("place", ["stop_tokens", "forbidden_tokens"])
 def test_a_backend_that_takes_another_token_for_the_end_fails(place):
     tokens = {"stop_tokens": [], "forbidden_tokens": [], place: [2, 9]}
-    assert "the tokens [2, 9] ended answers, by the model's own settings [2] do" in verdict(said(**tokens))["reason"]
+    assert "the tokens [2, 9] ended answers, the model's own settings name [2]" in verdict(said(**tokens))["reason"]
     assert verdict(said(**{**tokens, place: [2]}))["passed"]
 
 
 @pytest.mark.parametrize(("stop", "forbidden"), [([2], [9]), ([9], [2]), ([2], [2])])
 def test_tokens_that_are_forbidden_beside_those_that_end_answers_fail_because_no_regret_counts_them(stop, forbidden):
-    assert "by the model's own settings [2] do" in verdict(said(stop_tokens=stop, forbidden_tokens=forbidden))["reason"]
+    assert "the model's own settings name [2]" in verdict(said(stop_tokens=stop, forbidden_tokens=forbidden))["reason"]
 
 
 MANY = 200
@@ -288,8 +288,8 @@ def test_of_more_different_answers_than_are_read_the_others_are_counted_and_told
     rows = [[0, number % 8, number // 8 % 8, number // 64] for number in range(MANY)]
     fresh = [{"prompts": [[6, 5]], "rows": [MANY], "answers": BATCH_OF_MANY.answers(rows), "ms": 12.0}]
     others = MANY - judge.READ_ANSWERS
-    assert others > 0 and f"{others} different answers beside those that were read" in of_many(rows)["not_seen"]
-    assert f"{2 * others} different answers beside those that were read" in of_many(rows, fresh=fresh)["not_seen"]
+    assert others > 0 and f"{others} different answers that were not read" in of_many(rows)["not_seen"]
+    assert f"{2 * others} different answers that were not read" in of_many(rows, fresh=fresh)["not_seen"]
     assert "4 new tokens were asked for, 3 came" in of_many([*rows[:-1], [0, 0, 0]])["reason"], "one that is not read is counted all the same"
 
 
@@ -410,7 +410,7 @@ def test_no_unseen_prompt_is_the_timed_one_or_comes_twice(prompt, others):
 def test_a_prompt_without_another_rotation_leaves_stored_answers_unseen_and_the_row_says_so():
     assert unseen(12, prompt=[7] * 6) == []
     found = verdict(said(fresh=[]))
-    assert found["passed"] and found["not_seen"] == ["stored answers: no rotation of the prompt is another prompt"]
+    assert found["passed"] and found["not_seen"] == ["answers from a store, because every rotation of the prompt is the same prompt"]
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_a_batch_size_without_a_run_takes_as_long_as_the_nearest_one_that_is_nam
         stored(dataclasses.replace(one, batch_size=batch_size), asked, 1, gpu=gpu, seconds=seconds)
     found = rows(["deepspeed"], asked)
     assert [(row.run_s, row.as_batch) for row in found] == [(33.0, 32), (33.0, 32)], "8 is nearer to 32 than to 1 by their ratio, 64 as near to 32 as to 128"
-    assert outlook.summary(found) == "2 runs: 0 are there, 2 to go, about 1 min, by runs on OTHER GPU, of some rows as in their nearest batch size"
+    assert outlook.summary(found) == "2 runs: 0 are there, 2 to go, about 1 min, by runs on OTHER GPU, for some rows by their nearest batch size"
     assert list(outlook.lines([dataclasses.replace(one, batch_size=8)], asked))[1].endswith("33 s a run, as in batch 32 on OTHER GPU")
     stored(dataclasses.replace(one, batch_size=8), asked, 1, gpu=gpu, seconds=10.0)
     assert [(row.run_s, row.as_batch) for row in rows(["deepspeed"], asked)] == [(13.0, None), (33.0, 32)]

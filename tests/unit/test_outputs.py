@@ -163,5 +163,5 @@ def test_what_took_the_place_of_answers_without_room_is_refused_where_the_guest_
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / NAME).symlink_to("/etc/hostname")
     resume._rename(tmp_path / "work" / NAME, tmp_path / NAME)
-    assert "is a symbolic link; a regular file is allowed; these answers are not carried on" in capsys.readouterr().err
+    assert "is a symbolic link; a regular file is allowed; a later run does not use these answers" in capsys.readouterr().err
     assert not (tmp_path / NAME).is_symlink() and Path("/etc/hostname").exists()

@@ -187,7 +187,7 @@ def test_the_same_as_nothing_or_as_itself_is_refused(copy, wrong):
 
 def test_two_backends_that_are_the_same_as_each_other_are_refused(copy):
     edit(copy, "[backend.deepspeed-zero]", '[backend.deepspeed.2023-05]\nsame_as = "deepspeed-zero"\n\n[backend.deepspeed-zero]')
-    with pytest.raises(KitError, match="same_as is '.*'; it stands alone there and names a backend with this stack that has no same_as"):
+    with pytest.raises(KitError, match="same_as is '.*', allowed are a backend that has this stack without same_as, and no other key here"):
         pins.load(copy)
 
 

@@ -103,7 +103,7 @@ def members(path: Path, *given: tuple[str, object], **headers: dict) -> Path:
 def test_a_second_index_is_refused_wherever_it_lies(tmp_path: Path, place: str, turn: int) -> None:
     indexes = [("manifest.json", manifest(OURS[0])), ("here", Path(".")), (place, manifest("nginx:latest"))]
     (line,) = refused(members(tmp_path / "a.oci.tar.zst", *indexes[::turn]))
-    assert "is a second index, or lies elsewhere than an index does" in line
+    assert "is a second index, or an index in the wrong folder" in line
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_the_engine_gets_the_members_that_were_checked_and_no_hidden_index(tmp_p
     path, got, listed = tmp_path / "a.oci.tar.zst", tmp_path / "loaded.tar", tmp_path / "listed"
     path.write_bytes(zstandard.compress(member("manifest.json", json.dumps(manifest(OURS[0])).encode()) + behind + bytes(2048)))
     if told := refused(path):  # Python 3.13 ends an archive at such a header, and sees that something is behind it
-        assert told == ["a.oci.tar.zst: no image archive: data follow after its end"]
+        assert told == ["a.oci.tar.zst is no image archive: data follow after its end"]
         return
     engine = Mock()
     engine.api.load_image = lambda chunks: got.write_bytes(b"".join(chunks)) * []  # it complains of nothing
@@ -245,7 +245,7 @@ def test_an_archive_of_more_members_than_any_image_has_is_refused(tmp_path: Path
 
 def test_a_file_that_is_no_archive_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.oci.tar.zst").write_bytes(b"garbage")
-    assert "a.oci.tar.zst: no image archive" in refused(tmp_path / "a.oci.tar.zst")[0]
+    assert "a.oci.tar.zst is no image archive" in refused(tmp_path / "a.oci.tar.zst")[0]
 
 
 def test_a_foreign_image_in_an_archive_of_pieces_is_named(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def folder(tmp_path: Path, *names: str) -> Path:
 
 @pytest.mark.parametrize("name", ["nope.oci.tar.zst", "below/current.oci.tar.zst", "wheels/nope/x.whl", "notes.txt"])
 def test_a_file_that_make_archive_does_not_write_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(KitError, match=f"holds what `make archive` does not write, so nothing was restored:\n  {name}: neither"):
+    with pytest.raises(KitError, match=f"holds files that `make archive` does not write, so nothing was restored:\n  {name}: neither"):
         restoring.restore(folder(tmp_path, "current.oci.tar.zst", name))
 
 

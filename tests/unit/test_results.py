@@ -162,7 +162,7 @@ def _changed(**fields: object) -> str:
         (_changed(host={"engine": "docker", "started_at": "2026"}), 'host.started_at: Expected a moment as "2026-11-21T04:10:00Z"'),
         (
             _changed().replace('"figures": {}', '"figures": {"calls": [{"new_tokens": 9, "timed_tokens": [9]}]}'),
-            "damaged result.json: it counts the tokens of other calls, [(9, 1)], than it timed",
+            "damaged result.json: it counts the tokens of the calls [(9, 1)], but it timed",
         ),
         (_changed().replace('"load_s": 3.21', '"load_s": NaN'), "damaged result.json: JSON is malformed"),
         (_changed().replace('"load_s": 3.21', '"load_s": 1e400'), "Number out of range"),

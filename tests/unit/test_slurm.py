@@ -84,7 +84,7 @@ def test_a_backend_that_the_article_never_ran_is_a_task_too():
 
 
 def test_gpu_ids_are_refused_and_so_are_values_of_slurm_without_slurm():
-    with pytest.raises(UsageError, match="GPU_IDS with SCHEDULER=slurm.*type GPUS=n"):
+    with pytest.raises(UsageError, match="GPU_IDS is '0,1' with SCHEDULER=slurm.*type GPUS=n in place of GPU_IDS"):
         follow.tasks_of([], chosen(SCHEDULER="slurm", GPU_IDS="0,1"))
     with pytest.raises(UsageError, match="PARTITION is 'gpu', which only SLURM reads; type SCHEDULER=slurm"):
         chosen(PARTITION="gpu")
@@ -144,7 +144,7 @@ def test_slurm_chooses_the_gpus_of_tasks_itself():
     asked = {"ARTICLE": "inference-tools", "WEIGHTS": "random", "SCHEDULER": "slurm", "CASES": "deepspeed"}
     planned = plan.plan(["deepspeed"], chosen(**asked), every=True)
     assert follow.tasks_of(planned, chosen(**asked)) == split(CASES="deepspeed")
-    with pytest.raises(UsageError, match="GPU_IDS with SCHEDULER=slurm: SLURM chooses the GPUs"):
+    with pytest.raises(UsageError, match="GPU_IDS is '0,1' with SCHEDULER=slurm, and SLURM chooses the GPUs"):
         follow.tasks_of(planned, chosen(**asked, GPU_IDS="0,1"))
 
 
@@ -280,12 +280,12 @@ def test_a_task_without_a_receipt_is_told_with_what_slurm_and_its_log_say(watche
     assert "where the nodes do not share that folder" in states.of(watched, [job(watched, "FAILED")]).more
     watched.submission.log(0).write_text("[1 of 1] …\nerror: no Docker answers\ninterrupted\n")
     more = states.of(watched, []).more
-    assert "SLURM knows nothing of it any more" in more and "error: no Docker answers" in more and str(watched.submission.log(0)) in more
+    assert "SLURM no longer knows the task" in more and "error: no Docker answers" in more and str(watched.submission.log(0)) in more
 
 
 def test_a_receipt_that_is_damaged_and_a_log_that_is_none_or_huge_are_told_and_not_read_whole(watched, monkeypatch):
     (watched.submission.folder / "receipt-0.json").write_text("[" * 100_000)
-    assert states.of(watched, []).more.startswith("SLURM knows nothing of it any more, and it left no log")
+    assert states.of(watched, []).more.startswith("SLURM no longer knows the task, and it left no log")
     log = watched.submission.log(0)
     log.mkdir()
     assert "it left no log" in states.of(watched, []).more
@@ -294,7 +294,7 @@ def test_a_receipt_that_is_damaged_and_a_log_that_is_none_or_huge_are_told_and_n
     log.write_text("error: the first\n" + "x" * 100 + "\nerror: the last\n")
     assert "; error: the last; its log is" in states.of(watched, []).more
     log.write_text("error: the first\n" + "x" * 100 + "\n")
-    assert "any more; its log is" in states.of(watched, []).more
+    assert "no longer knows the task; its log is" in states.of(watched, []).more
 
 
 def test_an_earlier_task_counts_only_where_it_asked_the_same_of_the_same_resources(watched):

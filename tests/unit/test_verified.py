@@ -54,7 +54,7 @@ def test_a_good_bundle_passes_and_the_words_say_what_was_not_checked(packed: Pat
         and " pages of the reports, " in said
         and "plots, the README's headlines and the numbers quoted in pages come out of these results" in said
     )
-    pins_told = r"(\d+) tell differences from their pins and (\d+) are of other pins than the bundle's"
+    pins_told = r"(\d+) name differences from their pins and (\d+) are of other pins than the bundle's"
     assert re.search(f"^checked: of these 4 runs, {pins_told}; of the 3 in reports/runs that a verdict may rest on, {pins_told}$", said, re.M)
     assert re.search(r"^not checked: \d{2,} numbers quoted in pages, of runs or files that the bundle does not hold$", said, re.M), "it holds few of the runs"
     assert "not checked: who made the bundle" in said and "not checked: whether the runs took place" in said
@@ -97,20 +97,20 @@ def halve_times(folder: Path) -> str:
         for times in re.findall(r'"timed_ms": *\[([^\]]*)\]', text):
             text = text.replace(times, ", ".join(str(float(time) / 2) for time in times.split(",")))
         path.write_text(text)
-    return "reports/article-inference-tools.md: another content comes out of the runs"
+    return "reports/article-inference-tools.md: differs from what the runs give"
 
 
 def another_report(folder: Path) -> str:
     with (folder / "bench/articles/inference-tools.toml").open("a") as stream:
         stream.write("# a comment\n")
     (folder / "reports/REPORT.md").write_text("# All claims are reproduced\n")
-    return "reports/REPORT.md: another content comes out of the runs"
+    return "reports/REPORT.md: differs from what the runs give"
 
 
 def another_page(folder: Path, report: str = "reports") -> str:
     path = sorted((folder / report).glob("*-environment.md"))[0]
     path.write_text(path.read_text().replace("- Driver: ", "- Driver: 1"))
-    return f"{path.relative_to(folder)}: another content comes out of the runs"
+    return f"{path.relative_to(folder)}: differs from what the runs give"
 
 
 def another_page_of_runs_without_containers(folder: Path) -> str:
@@ -119,29 +119,29 @@ def another_page_of_runs_without_containers(folder: Path) -> str:
 
 def an_extra_page(folder: Path) -> str:
     (folder / "reports/article-of-nothing.md").write_text("# All claims hold\n")
-    return "reports/article-of-nothing.md: does not come out of the runs"
+    return "reports/article-of-nothing.md: does not follow from the runs"
 
 
 def another_plot(folder: Path) -> str:
     first, second = sorted(folder.glob("reports/plots/*.svg"))[:2]
     shutil.copyfile(first, second)
-    return f"{second.relative_to(folder)}: another content comes out of the runs"
+    return f"{second.relative_to(folder)}: differs from what the runs give"
 
 
 def an_extra_plot(folder: Path) -> str:
     (folder / "reports/plots/of-nothing.svg").write_text("<svg/>")
-    return "reports/plots/of-nothing.svg: does not come out of the runs"
+    return "reports/plots/of-nothing.svg: does not follow from the runs"
 
 
 def other_headlines(folder: Path) -> str:
     readme = folder / "README.md"
     readme.write_text(readme.read_text().replace("| not tested |", "| **holds** |"))
-    return "README.md: another content comes out of the runs"
+    return "README.md: differs from what the runs give"
 
 
 def a_run_less(folder: Path) -> str:
     shutil.rmtree(a_run(folder))
-    return "reports/REPORT.md: another content comes out of the runs"
+    return "reports/REPORT.md: differs from what the runs give"
 
 
 def garbage_in_a_job(folder: Path) -> str:
@@ -191,7 +191,7 @@ def counts_of(told: dict) -> list[tuple[int, int, int]]:
 def a_failed_action(folder: Path) -> str:
     path = folder / "ro-crate-metadata.json"
     path.write_text(path.read_text().replace("CompletedActionStatus", "FailedActionStatus"))
-    return "ro-crate-metadata.json: another content comes out of the runs"
+    return "ro-crate-metadata.json: differs from what the runs give"
 
 
 def a_site(folder: Path) -> str:

@@ -70,8 +70,8 @@ def _python_for(image: Image) -> str:
             return done.stdout.strip()
     versions = " or ".join(allowed)
     raise PreflightError(
-        f"{image.backend} needs Python {versions} beside {platform.python_version()}, because packages it depends on have no "
-        f"builds for later ones; install Python {versions} and type `make demo` again"
+        f"{image.backend} needs Python {versions} in addition to {platform.python_version()}, because some of its packages have no "
+        f"builds for later versions; install Python {versions} and type `make demo` again"
     )
 
 
@@ -83,18 +83,18 @@ def _make(folder: Path, python: str, lock: str, title: str, say: Callable[[str],
     tried: list[str] = []
     for how, options, requirements in _attempts(lock):
         if how == ORDINARY and tried:
-            say(f"{title}: {tried[-1]} did not come from torch's own index, so the build for CUDA does: about {CUDA_MB:,} MB in place of {disk_mb:,} MB")
-            say(f"{title}: Ctrl-C ends this; type the same again where that index answers, or PIP_FIND_LINKS=/folder of the CPU build")
+            say(f"{title}: {tried[-1]} did not come from torch's own index, so it will be the build for CUDA: about {CUDA_MB:,} MB in place of {disk_mb:,} MB")
+            say(f"{title}: Ctrl-C ends this; type the same again once that index answers, or PIP_FIND_LINKS=/folder of the CPU build")
         tried.append(how.partition(" from ")[0])
         began = time.monotonic()
-        done = _install(folder, options, requirements, f"{title}: {how}", CUDA_MB if how == ORDINARY else disk_mb)
-        say(f"{title}: {how}: {f'{time.monotonic() - began:.0f} s' if done.returncode == 0 else f'no: {uv.reason(done)}'}")
+        done = _install(folder, options, requirements, f"{title}, {how}", CUDA_MB if how == ORDINARY else disk_mb)
+        say(f"{title}, {how}: {f'{time.monotonic() - began:.0f} s' if done.returncode == 0 else f'no: {uv.reason(done)}'}")
         if done.returncode == 0:
             return how
         if "No space left" in done.stderr:
             break
     shutil.rmtree(folder, ignore_errors=True)
-    raise KitError(f"{title} could not be installed, see the reasons above; `make demo` goes on from what was fetched")
+    raise KitError(f"{title} could not be installed, see the reasons above; type `make demo` again, which reuses the downloads")
 
 
 def _attempts(lock: str) -> Iterator[tuple[str, list[str], str]]:
@@ -115,7 +115,7 @@ def _install(folder: Path, options: list[str], requirements: str, title: str, di
     common = ("--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:", "--requirements", str(path))
     done = installs.run(title, [uv.find(), "pip", "install", "--python", interpreter, *common, *options], _environment(), disk_mb)
     if done.returncode == 0:
-        done = installs.run(f"{title}: first import of torch", [interpreter, "-c", "import torch"], surroundings.current().variables)
+        done = installs.run(f"{title}, first import of torch", [interpreter, "-c", "import torch"], surroundings.current().variables)
     return done
 
 

@@ -29,7 +29,7 @@ LOOK_EVERY_S = 10.0
 def tasks_of(planned: Sequence[Planned], asked: Options) -> list[Task]:
     """The tasks of a command. Raises UsageError for what SLURM itself decides."""
     if asked.gpu_ids:
-        raise UsageError("GPU_IDS with SCHEDULER=slurm: SLURM chooses the GPUs; type GPUS=n, or leave it out")
+        raise UsageError(f"GPU_IDS is {','.join(map(str, asked.gpu_ids))!r} with SCHEDULER=slurm, and SLURM chooses the GPUs; type GPUS=n in place of GPU_IDS")
     return list(tasks.split(planned, asked))
 
 
@@ -160,4 +160,4 @@ def _leave(watched: Sequence[Watched]) -> None:
                 client.cancel(left)
                 print("cancelled; what was measured is kept", file=sys.stderr)
                 return
-        print(f"note: tasks that go on: {len(left)}; {how}", file=sys.stderr)
+        print(f"note: {counted(len(left), 'task')} still queued or running; {how}", file=sys.stderr)

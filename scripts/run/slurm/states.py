@@ -69,7 +69,7 @@ def of(watched: Watched, jobs: Sequence[Job]) -> State:
 
 def _without_receipt(watched: Watched, job: Job | None) -> str:
     """Why a task left no receipt, in words."""
-    ended = f"SLURM says {job.state}" + (f" on {job.node}" if job.node else "") if job else "SLURM knows nothing of it any more"
+    ended = f"SLURM says {job.state}" + (f" on {job.node}" if job.node else "") if job else "SLURM no longer knows the task"
     log = watched.submission.log(watched.index)
     if log.is_file():
         last = tasks.last_error(log)
