@@ -33,7 +33,7 @@ OF_CALLS, OF_STREAMS = ("transformers-pipeline", "batch"), ("workload", "continu
 LAYERS_AND_KEYS = {"bloom-7b1": 30 * 4096, "bloomz-7b1": 30 * 4096, "gpt-j-6B": 28 * 4096, "llama-3-8B": 32 * 8 * 128}
 
 #: The head of the column with the ratios of a claim.
-BEHIND_CLAIMS = "its parts and the numbers behind it"
+BEHIND_CLAIMS = "parts of the claim, measured numbers"
 
 SPEED = re.compile(
     r"(?P<faster>[a-z0-9-]+) on (?P<faster_count>\d+) GPUs? in (?P<faster_dtype>\w+) is (?P<ratio>[0-9.]+) times as fast as "
@@ -291,7 +291,7 @@ def of_tables(reports: Reports, page: Path) -> Iterator[Compared]:
             name = re.sub(r"<[^>]*>| †|, \*\*output FAILED\*\*|\*", "", cells[0]).strip()
             if heads[0] == "ms/token in batches of" and name.endswith((", measured", ", corrected")):
                 yield from _ms_per_token(reports, page, name, dict(zip(heads, cells, strict=True)))
-            elif "tokens/s" in heads or "wanted tokens/s" in heads:
+            elif "tokens/s" in heads or "answer tokens/s" in heads:
                 yield from _tokens_per_s(reports, page, name, dict(zip(heads, cells, strict=True)))
             elif "weights + cache to read, GB" in heads:
                 yield from _cache(reports, page, name, dict(zip(heads, cells, strict=True)))
@@ -320,7 +320,7 @@ def _case_and_batch(name: str) -> tuple[str, int]:
 def _tokens_per_s(reports: Reports, page: Path, name: str, cells: Mapping[str, str]) -> Iterator[Compared]:
     case, batch_size = _case_and_batch(name)
     line = reports.line_of(page.name, case, int(cells.get("GPUs", "1")), batch_size)
-    said = printed(cells.get("tokens/s") or cells.get("wanted tokens/s") or "")
+    said = printed(cells.get("tokens/s") or cells.get("answer tokens/s") or "")
     if said and line:
         yield Compared(f"{page.name}, tokens/s: {name}", said[0], rates(reports.runs_of(line))[1], said[1])
 
@@ -361,7 +361,9 @@ def of_ratios(reports: Reports, page: Path) -> Iterator[Compared]:
     for heads, rows in tables(page):
         for cells in rows if BEHIND_CLAIMS in heads else ():
             # A setting's page names the calls in `for`; an article's page links to the setting and names them behind the link.
-            asked = re.search(r"(?:\((?P<page>[^)]*\.md)[^)]*\), )?(?P<tokens>\d+) new tokens?", cells[heads.index("for" if "for" in heads else "measured on")])
+            asked = re.search(
+                r"(?:\((?P<page>[^)]*\.md)[^)]*\), )?(?P<tokens>\d+) new tokens?", cells[heads.index("calls of" if "calls of" in heads else "measured on")]
+            )
             if asked:
                 yield from _of_sentences(reports, asked["page"] or page.name, cells[heads.index(BEHIND_CLAIMS)], int(asked["tokens"]))
 

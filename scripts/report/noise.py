@@ -41,8 +41,8 @@ def _floor(of_machine: Calibration, group: Group) -> Markdown:
         words = Markdown("A fixed kernel took on {} in the median {} ({}); {} runs tell a noise floor.")
         return words.format(where, spread, calibrated, stats.LEAST_RUNS)
     words = Markdown(
-        "**Noise floor of {}: {} %.** Two rows of a fixed kernel, of {} runs each, cannot be told apart where they lie nearer. "
-        "Rows that wait for their host scatter more. The kernel took in the median {} ({})."
+        "**Noise floor of {}: {} %.** Two rows of a fixed kernel, of {} runs each, cannot be told apart below this difference. "
+        "Rows that wait for their host scatter more. Median time of the kernel: {} ({})."
     )
     return words.format(where, percent(floor), of_machine.runs, spread, calibrated)
 

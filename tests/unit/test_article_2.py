@@ -98,7 +98,7 @@ def test_the_main_table_has_the_article_s_unit_and_sets_it_beside_the_article_s_
         text = systems.main_table(group_of(published_cells(count)), ARTICLE)
         head, _, *lines = [[cell.strip() for cell in line.split("|")] for line in text.splitlines()]
         assert {line[head.index("ms/token")] for line in lines} >= {"34.0", "0.270"}
-        return [line[head.index("time ÷ published")] if "time ÷ published" in head else "" for line in lines]
+        return [line[head.index("measured ÷ published")] if "measured ÷ published" in head else "" for line in lines]
 
     assert set(over_published(8)) == {"1.00"}
     assert set(over_published(4)) == {""}
@@ -127,7 +127,7 @@ def test_the_table_has_the_article_s_shape_with_published_measured_and_where_it_
 def test_the_notes_below_the_table_are_markdown() -> None:
     cells = changed(published_cells(), "ds-inference", 8, cell("ds-inference", 8, 2.42, wrong=400))
     text = token_table.section(group_of(changed(cells, "ds-zero", 32, cell("ds-zero", 32, 4.62, checked=check(0.4, passed=False)))), ARTICLE)
-    assert 'lines "each token once" count it once. *Corrected* counts the tokens that were really made, once. ✗: the output failed' in text
+    assert 'lines "each token once" count such a token once. *Corrected* counts the tokens that were really made, once. ✗: the output failed' in text
 
 
 def test_a_case_without_any_row_has_its_line_nevertheless() -> None:
@@ -229,7 +229,7 @@ def test_claims_that_are_not_tested_have_the_command_that_measures_what_they_lac
 
 
 def test_a_table_of_claims_with_a_ratio_tells_of_which_means_it_is() -> None:
-    told = "Ratios are of geometric means over the runs: the arithmetic means of the tables may divide to another number."
+    told = "A ratio is one of geometric means over the runs; the arithmetic means of the tables may give another one."
     for records, with_ratio in ((published_cells(), True), ([cell("ds-zero", 1, 145.6)], False)):
         group = group_of([run for record in records for run in synthetic.repeated(record, 5, 0.001)])
         judged = judging.judge_group(group, ARTICLE)
@@ -829,7 +829,7 @@ def test_a_row_without_a_timed_call_is_kept_and_has_no_line_among_the_times(tmp_
     document.write(tmp_path / "runs", tmp_path)
     text = reports.text_of(tmp_path)
     assert all(f"<summary>{summary}</summary>" in text for summary in ("Fused operators", "Pipeline schedules", "Key-value cache in host memory"))
-    assert "| measured mean ± std, ms |" not in text and "| ms ± std |" not in text
+    assert "| measured mean ± std, ms |" not in text and "| call, ms (mean ± std) |" not in text
 
 
 def test_each_mechanism_has_a_picture_whose_title_is_its_finding() -> None:
@@ -888,5 +888,5 @@ def test_rows_of_a_case_that_loads_in_another_way_since_support_no_claim_and_sta
     assert verdict.parts[0].word == NOT_TESTED and "accelerate-fp16 b32 on 8 GPUs was loaded in another way" in told(verdict)
     assert verdict.parts[1].word == HOLDS
     head, _, *lines = [[cell.strip() for cell in line.split("|")] for line in systems.main_table(group_of(records), ARTICLE).splitlines()]
-    over = {line[1]: line[head.index("time ÷ published")] for line in lines}
+    over = {line[1]: line[head.index("measured ÷ published")] for line in lines}
     assert over["accelerate-fp16 b32"] == "—" and over["accelerate-fp16 b128"] == "1.00"

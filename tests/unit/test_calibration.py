@@ -139,7 +139,7 @@ def test_the_report_states_the_floor_and_what_would_decide_a_claim(tmp_path) -> 
     synthetic.write(tmp_path / "runs", runs)
     document.write(tmp_path / "runs", tmp_path)
     text = reports.text_of(tmp_path)
-    assert text.count(": 2.3 %.** Two rows of a fixed kernel, of 5 runs each, cannot be told apart where they lie nearer.") == 2
+    assert text.count(": 2.3 %.** Two rows of a fixed kernel, of 5 runs each, cannot be told apart below this difference.") == 2
     assert text.count("**Noise floor of a machine of this kind, with one of these GPUs: 2.3 %.**") == 1, "rows of two GPUs, and a calibration of one"
     assert "5 runs are too noisy for it. If ratio and scatter stay, about REPEATS=" in text
 

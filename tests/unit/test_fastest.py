@@ -29,8 +29,8 @@ def shown(*records):
 def line_of(*records, batch_size=1):
     """(the fastest, ms/token, GPUs, systems, runs) in this batch size, without the page that the name leads to."""
     cells = lines_of(*records)[batch_size]
-    name = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", cells["fastest in one setting"])
-    return (name, *(cells[column] for column in ("ms/token", "GPUs", "systems", "runs")))
+    name = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", cells["fastest system"])
+    return (name, *(cells[column] for column in ("ms/token", "GPUs", "systems compared", "runs")))
 
 
 def elsewhere(*records, batch_size=1):
@@ -48,10 +48,10 @@ def test_a_batch_of_128_is_the_largest_that_counts_and_its_time_is_over_all_its_
 def test_the_fastest_row_tells_its_share_of_the_memory_s_rate():
     fast = a_row("deepspeed", 1280.0)
     fast.guest.used["dtype"] = "float16"
-    assert "% of the memory's rate" not in shown(fast), "the rate of this GPU is not known"
+    assert "% of nominal memory bandwidth" not in shown(fast), "the rate of this GPU is not known"
     fast.host["gpus"][0]["memory_bytes_per_s"] = 4e12
     # 14.14 GB of weights at 4 TB/s take 3.5 ms
-    assert lines_of(fast)[1]["% of the memory's rate"] == "35"
+    assert lines_of(fast)[1]["% of nominal memory bandwidth"] == "35"
     assert "100 % is the limit" in shown(fast)
 
 
@@ -160,7 +160,7 @@ def test_each_batch_has_a_line_unless_a_token_takes_longer_than_in_a_smaller_one
 
 def test_a_line_tells_by_how_much_the_fastest_leads_and_how_many_runs_the_next_system_has():
     def lead(*records):
-        return lines_of(*records)[1].get("times as fast as the next (95 % interval)")
+        return lines_of(*records)[1].get("times as fast as the second (95 % interval)")
 
     fast, slow = repeated(a_row("int8", 1280.0), 5, 0.02), repeated(a_row("deepspeed", 2560.0), 5, 0.02)
     assert re.fullmatch(r"2\.00 \(1\.9\d to 2\.\d+\) × deepspeed, 5 runs", lead(*fast, *slow) or "")

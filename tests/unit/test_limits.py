@@ -480,9 +480,9 @@ def test_the_same_work_stands_in_one_table_fastest_first():
     order = [line.split("|")[1].strip().split("]")[0].lstrip("[") for line in str(text).splitlines() if line.startswith("| [")]
     assert order == ["compiled", "deepspeed", "transformers"]
     (line,) = cells_of(text, "compiled")
-    assert (line["whose"], line["stack"], line["ms a step"], line["GiB in use"]) == ("today", "current", "6.00", "8.00")
+    assert (line["origin"], line["stack"], line["ms a step"], line["allocated, GiB"]) == ("today", "current", "6.00", "8.00")
     assert line["items/s"] == "1.30", "one answer of 128 tokens in 768 ms"
-    assert cells_of(text, "deepspeed")[0]["whose"] == "the article's"
+    assert cells_of(text, "deepspeed")[0]["origin"] == "the article's"
 
 
 def test_the_same_work_on_two_gpu_models_has_a_table_for_each():
@@ -546,9 +546,9 @@ def test_where_torch_tells_no_peak_the_same_work_tells_what_a_gpu_held():
     today, plain = (float16(record(job(case, **CONTROLLED), (ms, 128 * ms), spread=0, peak_gib=15.0)) for case, ms in (("vllm", 6.0), ("transformers", 16.0)))
     today.guest.memory["devices"] = []
     text = same_work_lines(today, plain)
-    assert [cells_of(text, case)[0]["GiB in use"] for case in ("vllm", "transformers")] == ["15.00 held", "8.00"]
+    assert [cells_of(text, case)[0]["allocated, GiB"] for case in ("vllm", "transformers")] == ["15.00 held", "8.00"]
     today.host["gpu_memory"] = []
-    assert cells_of(same_work_lines(today, plain), "vllm")[0]["GiB in use"] == "—"
+    assert cells_of(same_work_lines(today, plain), "vllm")[0]["allocated, GiB"] == "—"
 
 
 def test_weights_of_recipe_1_stand_in_for_a_system_without_later_ones():
@@ -651,4 +651,4 @@ def test_the_table_of_the_same_work_and_the_distances_stand_in_the_page(tmp_path
     document.write(tmp_path / "runs", tmp_path)
     page = reports.text_of(tmp_path)
     assert '<a id="same-work-inference-tools"></a>' in page and "## The same work, years later" in page
-    assert [page.count(f"\n{words}") for words in ("Distance to the limit: what a token", "When tokens come:", "Energy of the timed calls")] == [1, 1, 1]
+    assert [page.count(f"\n{words}") for words in ("What a token must read", "When tokens come:", "Energy of the timed calls")] == [1, 1, 1]

@@ -13,7 +13,7 @@ from tests import synthetic
 from tests.synthetic import job, record
 from tests.unit.test_limits import CONTROLLED, cells_of
 
-SHARES = "a kernel runs on the GPU, % of the time"
+SHARES = "GPU busy, % of the time"
 
 
 def runs_of(count: int = 3) -> list[Record]:
@@ -50,7 +50,7 @@ def test_loading_and_the_first_call_are_those_of_the_middle_run():
     group = group_of(runs)
     (line,) = cells_of(around.section(group, None), "deepspeed")
     assert (line["load, s"], line["cold call, ms"]) == ("20.0", "700")
-    assert line["time in which the host starts an operator, µs: before / after"] == "6.00 / 2.00"
+    assert line["operator launch on the host, µs: before / after the calls"] == "6.00 / 2.00"
     assert (of_csv(group, "load_s"), of_csv(group, "cold_ms")) == ({20.0}, {700.0})
 
 

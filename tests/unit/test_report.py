@@ -458,7 +458,7 @@ def test_a_setting_s_main_table_is_sorted_by_time_and_the_rest_is_behind_a_click
     table, _, folds = setting.partition("<details>")
     systems = re.findall(r"^\| <a id=.*?</a>(\S+) \|", table, re.M)
     assert systems == ["deepspeed", "tensor-parallel", "layer-parallel", "int8", "bminf"]
-    assert "| system | GPUs | dtype | runs | ms ± std | time ÷ published | GiB held | GiB in use | check |" in table
+    assert "| system | GPUs | dtype | runs | call, ms (mean ± std) | measured ÷ published | held, GiB | allocated, GiB | output check |" in table
     assert "| case | status | dtype |" in folds and "published mean ± std, ms" in folds
 
 
@@ -655,7 +655,7 @@ def test_how_fast_the_host_was_stands_beside_the_calls_where_a_result_tells(tmp_
     assert "in, µs: before / after" not in page(tmp_path, [one, other])
     one.guest.launch_us = {"before": 5.25, "after": 10.5}
     text = page(tmp_path, [one, other])
-    assert "time in which the host starts an operator, µs: before / after" in text
+    assert "operator launch on the host, µs: before / after the calls" in text
     assert "| 5.25 / 10.5 |" in next(line for line in text.splitlines() if line.startswith("| int8 | 1 | A | 3.2 |"))
     assert "| — | 10 |" in next(line for line in text.splitlines() if line.startswith("| deepspeed | 1 | A | 3.2 |"))
 

@@ -747,7 +747,7 @@ def test_the_error_of_an_output_stands_beside_what_is_allowed_where_that_is_know
 def test_a_table_of_devices_is_that_of_an_article_that_cuts_models_over_them() -> None:
     on_some = group_of([run for count in (1, 2) for run in repeated(record(job("tensor-parallel", count), 40.0 / count))])
     assert scaling.section(on_some, ARTICLE) == "" and scaling.section(on_some, None) == ""
-    assert "times as fast as the fewest" in scaling.section(on_some, articles.find("deepspeed-inference"))
+    assert "times as fast as on the fewest" in scaling.section(on_some, articles.find("deepspeed-inference"))
 
 
 def test_no_place_is_named_where_nothing_was_measured() -> None:

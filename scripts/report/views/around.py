@@ -17,9 +17,7 @@ from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
 from scripts.verdicts.run_facts import gpu_uuids_of, series
 
-WAITING = Markdown(
-    "A kernel that waits for another GPU counts as one that runs, and so may a copy between GPUs: on several GPUs these shares are no measure of work."
-)
+WAITING = Markdown("On several GPUs *GPU busy* is no measure of work: a kernel that waits for another GPU counts, and a copy between GPUs may count.")
 
 
 def gpu_letters(group: Group) -> dict[str, str]:
@@ -37,12 +35,12 @@ def columns(group: Group) -> list[Column[Row]]:
         Column("load, s", lambda row: cells.decimal(row.load_s, 1)),
         Column("cold call, ms", lambda row: cells.significant(row.cold_ms)),
         Column("further token, ms (95 % interval)", further_token),
-        Column("time in which the host starts an operator, µs: before / after", launch, when=any(launch(row) != NONE for row in group.rows)),
-        Column("a kernel runs on the GPU, % of the time", kernel_runs, when=any(row.busy_shares(count) for row in group.rows for count in row.new_tokens)),
+        Column("operator launch on the host, µs: before / after the calls", launch, when=any(launch(row) != NONE for row in group.rows)),
+        Column("GPU busy, % of the time", kernel_runs, when=any(row.busy_shares(count) for row in group.rows for count in row.new_tokens)),
         Column("timed calls", lambda row: of_calls(row, " + ".join(str(len(row.timed_ms(count))) for count in row.new_tokens))),
         Column("outliers", lambda row: of_calls(row, " + ".join(str(stats.outliers(row.timed_ms(count))) for count in row.new_tokens))),
         Column("drift, %", lambda row: of_calls(row, " and ".join(drift(row.timed_ms(count)) for count in row.new_tokens))),
-        Column("means of repeated runs, ms", lambda row: of_calls(row, run_to_run(row))),
+        Column("means of the runs, shortest calls, ms", lambda row: of_calls(row, run_to_run(row))),
     ]
 
 

@@ -118,18 +118,18 @@ def first_lines(verdicts: ArticleVerdicts) -> list[Judged]:
 
 #: What stands above the claims of a variant that does not judge them.
 SECOND_LINE = Markdown(
-    "The variant published judges these claims. The words below are of the variant controlled, stand beside those verdicts and count in no total."
+    "The variant published judges these claims. The words below are of the variant controlled: they stand beside those verdicts and count in no total."
 )
 
 #: Beside a main table of arithmetic means, for a reader who divides them.
-RATIOS = Markdown("Ratios are of geometric means over the runs: the arithmetic means of the tables may divide to another number.")
+RATIOS = Markdown("A ratio is one of geometric means over the runs; the arithmetic means of the tables may give another one.")
 
 CLAIM: Column[Judged] = Column("claim", title, words=True)
 VERDICT: Column[Judged] = Column("verdict", word, words=True)
 
 
 def _numbers(reason: str) -> Column[Judged]:
-    return Column("its parts and the numbers behind it", lambda judged: numbers(judged, reason), words=True)
+    return Column("parts of the claim, measured numbers", lambda judged: numbers(judged, reason), words=True)
 
 
 def _version_1(judged: Sequence[Judged]) -> Column[Judged]:
@@ -155,9 +155,9 @@ def first_page(verdicts: ArticleVerdicts, reason: str) -> Markdown:
     columns = [
         Column[Judged]("claim", name, words=True),
         *(VERDICT, _numbers(reason)),
-        Column[Judged]("version 1, on its rows", before, words=True, when=any(one.version_1 for one in verdicts.claims)),
+        Column[Judged]("verdict of version 1 of the rules, on its own rows", before, words=True, when=any(one.version_1 for one in verdicts.claims)),
         Column[Judged]("measured on", setting, words=True),
-        Column[Judged]("other settings", other, words=True, when=any(other(one.headline) != NONE for one in verdicts.claims)),
+        Column[Judged]("verdicts in other settings", other, words=True, when=any(other(one.headline) != NONE for one in verdicts.claims)),
     ]
     return table(columns, first_lines(verdicts))
 
@@ -176,7 +176,7 @@ def of_group(group: Group, judged: Sequence[Judged], article: Article) -> Markdo
     if not any(one.verdict.was_run for one in judged):
         return Markdown()
     reason = common_reason(judged)
-    calls = Column[Judged]("for", lambda line: cells.tokens(line.new_tokens), words=True)
+    calls = Column[Judged]("calls of", lambda line: cells.tokens(line.new_tokens), words=True)
     told = table([CLAIM, calls, VERDICT, _numbers(reason), _version_1(judged)], judged)
     beside = SECOND_LINE if any(one.is_controlled and not one.is_alone for one in judged) else Markdown()
     ratios = RATIOS if any(_has_ratio(part) for one in judged for part in one.verdict.parts) else Markdown()

@@ -74,7 +74,7 @@ class Spent:
 
 
 ALL_GPUS = Markdown("All GPUs of a row count, also those that hold no part of its model.")
-ALL_SEQUENCES = Markdown("*New tokens* are those of one sequence; the energy is divided by the tokens of all sequences of the calls.")
+ALL_SEQUENCES = Markdown("*New tokens*: of one sequence. *J a token*: the energy over the new tokens of all sequences of the calls.")
 
 
 def spent(row: Row) -> list[Spent]:

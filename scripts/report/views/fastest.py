@@ -22,7 +22,7 @@ from bench.models import weights
 from scripts import stats
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
-from scripts.report.text import Markdown, blocks, link
+from scripts.report.text import Markdown, blocks, lines, link
 from scripts.report.verdict_marks import SIGNS
 from scripts.units import counted
 from scripts.verdicts import limits, lookup, rates, token_times
@@ -36,33 +36,34 @@ LARGEST = 128
 LONG_PROMPT = 1024
 
 HEADING = Markdown("## Which system is the fastest?")
-LEAD = Markdown("The fastest system of one setting for each model, GPU and batch, and what was faster in another setting:")
+LEAD = Markdown("For each model, GPU and batch size, the fastest system of one setting (same packages, variant, weights, kind of machine).")
 TIMES = Markdown(
-    f"*batch*, up to {LARGEST}: the sequences of a call, 1 for one user; a batch whose tokens take longer than those of a smaller one has no line. "
-    "*tokens*: of a prompt, with its padding, and of an answer. *ms/token*: the time of a whole call with its prompt, over all its new tokens. "
+    f"- *batch*: the sequences of a call, at most {LARGEST}. A batch whose tokens take longer than those of a smaller one has no line.\n"
+    "- *prompt + new tokens*: of one sequence, the prompt with its padding.\n"
+    "- *ms/token*: the time of a whole call, prefill included, over the new tokens of all its sequences."
 )
-SHARE = "% of the memory's rate"
+SHARE = "% of nominal memory bandwidth"
 SHARE_NOTE = Markdown(
-    f"*{SHARE}*: the time in which the GPU could read a decode step's data at its nominal rate, over the time of the step; 100 % is the limit. "
-    "The linked page has the GB of a step, so the limit of another GPU, and the time of the matrix products alone (*Distance to the limit*). "
+    f"- *{SHARE}*: the time to read a decode step's data at the GPU's nominal bandwidth, over the time of the step; 100 % is the limit. "
+    "The linked page has the GB of a step, so the limit of another GPU, and the time of the matrix products alone (*Distance to the limit*)."
 )
 #: Between the names of a cell.
 OR = " or "
-OR_NOTE = Markdown(f"Two names in a cell: {stats.LEAST_RUNS} runs cannot tell them apart. ")
-NEXT = "times as fast as the next (95 % interval)"
-NEXT_NOTE = Markdown(f"*the next*: the second system of the setting; rows of fewer than {stats.LEAST_RUNS} runs have no interval. ")
-FASTEST = "fastest in one setting"
+OR_NOTE = Markdown(f"- Two names in a cell: {stats.LEAST_RUNS} runs cannot tell them apart.")
+NEXT = "times as fast as the second (95 % interval)"
+NEXT_NOTE = Markdown(f"- *the second*: the second fastest system of the setting. Rows of fewer than {stats.LEAST_RUNS} runs have no interval.")
+FASTEST = "fastest system"
 ELSEWHERE = "faster in another setting"
 ELSEWHERE_NOTE = Markdown(
-    f"*{ELSEWHERE}*, ms/token: the fastest row of other settings, after the fastest one with {stats.LEAST_RUNS} runs; unless prompts have {LONG_PROMPT} tokens or "
-    "more, its prompts may be shorter. Or a system that is faster in a smaller batch, with the time of the line's fastest system in that batch. "
+    f"- *{ELSEWHERE}*, ms/token: the fastest row with {stats.LEAST_RUNS} runs, then the fastest of all. Unless prompts have {LONG_PROMPT} tokens or more, its "
+    "prompts may be shorter. *In batch …*: a system that did not run in the line's batch and is faster in a smaller one than the line's (in brackets)."
 )
 NOTE = Markdown(
-    f"{SIGNS[NOT_TESTED]}: the fastest row or the next system's has fewer than {stats.LEAST_RUNS} runs. A line compares the *systems* that ran in one setting, "
-    "and no others; their rows may have run on different GPUs of one model. Lines do not compare GPU models."
+    "- *systems compared*: those of the setting, on GPUs of one model, not always the same ones. Lines do not compare GPU models.\n"
+    f"- {SIGNS[NOT_TESTED]}: the fastest row, or that of the second system, has fewer than {stats.LEAST_RUNS} runs."
 )
 RECIPE_1 = "recipe 1"
-RECIPE_1_NOTE = f" *{RECIPE_1}*: random weights with which the output check sees too little for a verdict; rows with later weights go first."
+RECIPE_1_NOTE = f"- *{RECIPE_1}*: random weights with which the output check sees too little for a verdict; rows with later weights go first."
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def section(groups: Sequence[Group]) -> Markdown:
         NOTE: True,
         Markdown(RECIPE_1_NOTE): RECIPE_1 in shown,
     }
-    return blocks(HEADING, LEAD, shown, Markdown().join(note for note, is_needed in notes.items() if is_needed)) if found else Markdown()
+    return blocks(HEADING, LEAD, shown, lines(*(note for note, is_needed in notes.items() if is_needed))) if found else Markdown()
 
 
 def _lines(of_model: Sequence[Timed]) -> Iterator[Line]:
@@ -157,13 +158,13 @@ def _columns(lines: Sequence[Line]) -> list[Column[Line]]:
         Column("model", lambda line: line.model if is_first(line) else "", words=True),
         Column("GPU", lambda line: line.gpu if is_first(line) else "", words=True),
         Column("batch", lambda line: line.batch_size),
-        Column("tokens", lambda line: f"{line.prompt_tokens} + {line.best.row.new_tokens[-1]}"),
+        Column("prompt + new tokens", lambda line: f"{line.prompt_tokens} + {line.best.row.new_tokens[-1]}"),
         Column(FASTEST, lambda line: _names(line.compared), words=True),
         Column("ms/token", lambda line: _time(line.best)),
         Column("GPUs", lambda line: line.best.row.count),
         Column("runs", lambda line: _runs_of(line.best)),
         Column(ELSEWHERE, lambda line: line.elsewhere or NONE, when=any(line.elsewhere for line in lines), words=True),
-        Column("systems", lambda line: _systems(line.compared)),
+        Column("systems compared", lambda line: _systems(line.compared)),
         Column(NEXT, lambda line: _lead(line.compared) or NONE, when=any(_lead(line.compared) for line in lines), words=True),
         Column(SHARE, lambda line: _share_of_limit(line.best.row) or NONE, when=any(_share_of_limit(line.best.row) for line in lines)),
     ]

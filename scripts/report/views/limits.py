@@ -12,10 +12,10 @@ from scripts.verdicts.limits import Distance, Rates
 from scripts.verdicts.row_groups import Group
 
 TOKENS = Markdown(
-    "Distance to the limit: what a token must read, and how long that takes. The roof is what the run's own GPU read after the calls; "
-    "readings of one GPU differ by up to a third. So compare rows by the share of the nominal rate:"
+    "What a token must read from memory, and how long the reading takes. *Roof*: the rate at which the run's own GPU read after the calls. Readings of one GPU "
+    "differ by up to a third, so compare rows by the share of the nominal rate."
 )
-PROMPTS = Markdown("Distance to the limit: what a prompt must compute:")
+PROMPTS = Markdown("What a prompt must compute, and how long the computing takes.")
 
 
 def section(group: Group, article: Article | None) -> Markdown:

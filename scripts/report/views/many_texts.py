@@ -12,8 +12,8 @@ from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
 
 WORDS = Markdown(
-    "Uneven texts, each answer ended at the length drawn for it; *Its rows* below tell what each does with them. "
-    f"Rows of one model, GPU and number of *texts at once* compare systems if each has {stats.LEAST_RUNS} runs; with fewer they show an order of magnitude:"
+    "The texts have uneven lengths, and each answer ends at a length drawn for it; *Its rows* below describes each row. Compare rows of one model, GPU "
+    f"and number of *texts at once*: with {stats.LEAST_RUNS} runs each they compare systems, with fewer they show an order of magnitude."
 )
 
 
@@ -35,7 +35,7 @@ def section(groups: Sequence[Group]) -> Markdown:
         Column[_Line]("texts at once", lambda line: line.row.batch_size),
         Column[_Line]("texts", lambda line: f"{rates.figure(line.row, 'workload')['items']:,}"),
         Column[_Line]("runs", lambda line: len(line.row.counted_runs)),
-        *(_of_row(column) for column in [*rate.rate_columns("tokens of answers/s"), *latencies]),
+        *(_of_row(column) for column in [*rate.rate_columns("answer tokens/s"), *latencies]),
     ]
     notes = workload.OVER_TIME if latencies[0].when else Markdown()
     return blocks(WORDS, table(columns, found), notes) if found else Markdown()
@@ -45,7 +45,7 @@ def pointer(groups: Sequence[Group]) -> Markdown:
     """The index's links to these tables; empty where no article has such rows."""
     slugs = dict.fromkeys(group.key.article for group in groups if not group.cannot_judge() and any(_lines(group)))
     found = Markdown(", ").join(link(slug, f"#many-texts-{slug}") for slug in slugs)
-    return Markdown("Thousands of texts at once, and requests that arrive over time: {}.").format(found) if slugs else Markdown()
+    return Markdown("Throughput of thousands of texts, latency of requests over time: {}.").format(found) if slugs else Markdown()
 
 
 def _lines(group: Group) -> Iterator[_Line]:

@@ -23,8 +23,8 @@ def columns(group: Group) -> list[Column[Row]]:
         Column("torch peak of a GPU, allocated / reserved, GiB", _torch_peaks),
         Column("peak RSS of all measured processes, GiB", lambda row: cells.gib(row.peak_resident_bytes)),
         Column("logits' relative error (allowed), %", _error),
-        Column("equal greedy tokens before the first other one", _common_tokens),
-        Column("regret of the timed tokens, 90 % / largest (allowed)", _regret, when=any(_judged(row) for row in group.rows)),
+        Column("greedy tokens equal to the reference's before the first difference", _common_tokens),
+        Column("regret of the timed tokens, standard deviations of the logits: p90 / largest (allowed)", _regret, when=any(_judged(row) for row in group.rows)),
         Column("output", _output),
     ]
 

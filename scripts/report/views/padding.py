@@ -16,7 +16,7 @@ from scripts.verdicts import rates
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
 
-WORDS = Markdown("Greedy answers of one batch of uneven texts against the same texts one at a time; the longest text has no padding:")
+WORDS = Markdown("Greedy answers to uneven texts in one batch, compared with each text alone. The longest text has no padding.")
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ COLUMNS: list[Column[Side]] = [
     Column("texts", lambda side: len(side.places)),
     Column("new tokens", lambda side: side.new_tokens),
     Column("same answer as alone, %", lambda side: side.same_percent),
-    Column("first other token of the rest: first / median", lambda side: side.first_other),
+    Column("first different token of the other answers: earliest / median", lambda side: side.first_other),
     Column("error of the first token's logits, %: median / largest (allowed)", lambda side: side.error),
 ]
 

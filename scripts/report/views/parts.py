@@ -35,16 +35,16 @@ PARTS = {
 
 #: What the words of a part do not say by themselves.
 MEANINGS = {
-    "prepare": "choosing GPUs, checks, and weights and the right answer where they were not there yet",
+    "prepare": "choosing GPUs, checks, and providing weights and the reference answer where they were missing",
     "container": "making and removing it",
-    "answers": "one more call with its logits, and two or more with new prompts, which show whether the engine keeps answers",
+    "answers": "one more call with its logits, and two or more calls with new prompts that show whether the engine keeps answers",
     "longer": "calls that last long enough for the energy counter",
     "tokens": "calls that tell when each token came",
     "limits": "probes of the GPU's own speed",
-    "judge": "the job that judges the tokens",
+    "judge": "the job that compares the tokens with a reference",
 }
 
-SEVERAL = Markdown("Of a row with several runs each number is that of the middle run, each by itself: the numbers of a line need not add up.")
+SEVERAL = Markdown("With several runs, each number is the middle one of the runs for its own column: the numbers of a line need not add up.")
 
 
 def columns(group: Group, rows: Sequence[Row]) -> list[Column[Row]]:

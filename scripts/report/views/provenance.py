@@ -129,7 +129,7 @@ def _images(group: Group) -> Markdown:
         Column[Row]("image", lambda row: code(_image(row)["tag"]) if _image(row).get("tag") else "none, on the host", words=True),
         Column[Row]("id or digest", lambda row: Markdown(", ").join(code(one) for one in _image_ids(row)) or NONE, words=True),
         Column[Row]("pins", lambda row: code(_image(row).get("pins_id") or row.record.host.get("pins_id") or "") or NONE, words=True),
-        Column[Row]("image or its base a stand-in", lambda row: NONE if not _image(row) else "yes" if row.is_on_stand_in else "no", words=True),
+        Column[Row]("image or its base is a stand-in", lambda row: NONE if not _image(row) else "yes" if row.is_on_stand_in else "no", words=True),
     ]
     return table(columns, group.rows)
 
@@ -245,7 +245,7 @@ def rows_tables(groups: Sequence[Group], records: Sequence[Record]) -> Markdown:
         Column[Row]("wrong output", lambda row: len(row.wrong_runs) or NONE),
         Column[Row]("disturbed", lambda row: len(row.ok_runs) - len(row.undisturbed()) or NONE),
         Column[Row]("failed", lambda row: len(row.failed_runs) or NONE),
-        Column[Row]("no memory, no time, unsupported", lambda row: len(row.runs) - len(row.ok_runs) - len(row.failed_runs) or NONE),
+        Column[Row]("out of memory, out of time, unsupported", lambda row: len(row.runs) - len(row.ok_runs) - len(row.failed_runs) or NONE),
         Column[Row]("sets of GPUs", lambda row: len({frozenset(run_facts.gpu_uuids_of(run)) for run in row.good_runs}) or NONE),
         Column[Row]("days, UTC", lambda row: _days(row.good_runs or row.runs), words=True),
     ]

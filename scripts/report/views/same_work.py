@@ -18,13 +18,15 @@ from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
 
 NOTE = Markdown(
-    "Rows with the right output on a GPU that today's systems ran on, in the batch sizes that both have there. Where a system ran in several settings, "
-    "weights of recipe 2 go first, then the host of today's systems, then the most runs; another host alone may change a time by as much as half. No time but "
-    "int8's should depend on the recipe of random weights, which was measured for plain transformers; with recipe 1 the output check sees less. "
-    "*Whose*: a *baseline* is a row of the kit that is not in the article. *Published*: on the article's own GPUs, as many as the row's unless it says so. "
-    "*ms a step*: a token of every sequence of the batch; *with the prompt*: a whole call over its steps. *Items*: a "
-    "sequence with its answer. *GiB in use*: the most that torch had allocated on a GPU at once, with the cache that vLLM allocates ahead; *held*: what the "
-    "GPU held, where torch tells no more."
+    "Each table holds rows with the right output on one GPU model and in one batch size that both a system of today and an earlier one ran. "
+    "Of a system with several settings it shows one: weights of recipe 2 go first, then the host of today's systems, then the most runs. "
+    "The host alone may change a time by as much as half; the recipe of random weights should change no time but int8's, as measured with plain transformers. "
+    "With recipe 1 the output check sees less.\n\n"
+    "- *origin*: *today* is a system that the article could not choose, a *baseline* a row of the kit that the article does not have.\n"
+    "- *published*: on the article's own GPUs, as many as the row's unless the cell names their number.\n"
+    "- *ms a step*: the time of a token of every sequence of the batch; *with the prompt*: the time of a whole call over its steps.\n"
+    "- *items/s*: an item is a sequence with its answer.\n"
+    "- *allocated*: torch's peak on a GPU, with the cache that vLLM allocates ahead; *held*: what the GPU held, where torch's number is missing."
 )
 
 
@@ -178,7 +180,7 @@ def section(groups: Sequence[Group], article: Article) -> Markdown:
     prompts = all(line.has_prompt for line in found)
     columns = [
         Column[Line]("system", lambda line: link(line.row.case, f"#{line.group.slug}"), words=True),
-        Column[Line]("whose", lambda line: line.kind, words=True),
+        Column[Line]("origin", lambda line: line.kind, words=True),
         Column[Line]("stack", lambda line: line.group.key.stack, words=True),
         *(Column[Line](name, of, words=True, when=len(values[name]) > 1) for name, of in SHARED.items()),
         Column[Line]("dtype", lambda line: line.row.dtype, words=True),
@@ -187,7 +189,7 @@ def section(groups: Sequence[Group], article: Article) -> Markdown:
         Column[Line]("runs", lambda line: line.runs),
         Column[Line]("ms a step with the prompt" if prompts else "ms a step", lambda line: line.in_words(prompts)),
         Column[Line]("items/s", lambda line: cells.significant(line.items_per_s)),
-        Column[Line]("GiB in use", lambda line: line.memory),
+        Column[Line]("allocated, GiB", lambda line: line.memory),
     ]
     shared = "; ".join(f"{name} {of_all[0]}" for name, of_all in values.items() if len(of_all) == 1)
     above = Markdown("All rows: {}.").format(shared) if shared else Markdown()

@@ -49,7 +49,7 @@ def columns(group: Group) -> list[Column[Scaled]]:
         Column("new tokens", lambda scaled: scaled.new_tokens),
         Column(cells.devices(group), lambda scaled: scaled.row.count),
         Column("mean, ms", lambda scaled: cells.mean_std(scaled.row.summary(scaled.new_tokens))),
-        Column("times as fast as the fewest (95 % interval over runs)", lambda scaled: scaled.times_as_fast),
+        Column("times as fast as on the fewest (95 % interval over runs)", lambda scaled: scaled.times_as_fast),
         Column("efficiency, %", lambda scaled: scaled.efficiency),
     ]
 

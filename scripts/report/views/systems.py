@@ -18,13 +18,12 @@ from scripts.verdicts.row_groups import Group
 from scripts.verdicts.run_facts import busy_shares_of, wrong_output
 
 NOTE = Markdown(
-    "*ms ± std*: over the runs; of one run over its calls. *GiB held*: the most that samples of a GPU's memory saw, torch's cache of freed memory included, "
-    "which may fill the GPU; *in use*: the most that torch had allocated at once, nearer to what a system needs; of several runs each shows "
-    "the middle one, of two the lower."
+    "*Call*: over the runs; with one run, over its calls. *Held*: the peak of a GPU's sampled memory, which includes the freed memory that torch caches and "
+    "may fill the GPU. *Allocated*: torch's peak, nearer to what a system needs. Memory of several runs is that of the middle one, of two the lower."
 )
 KERNEL_NOTE = Markdown(
-    " *A kernel ran*: in so much of the calls' time, the smallest and the largest share of its runs and GPUs. The rest is mostly waits for the host, so rows "
-    "with a small share compare hosts."
+    " *GPU busy*: the share of the calls' time in which a kernel ran, from the smallest to the largest of the runs and GPUs. The rest is mostly waits for the "
+    "host, so rows with a small share compare hosts."
 )
 
 
@@ -103,15 +102,15 @@ def _table(group: Group, rows: Sequence[Timed], with_places: bool) -> Markdown:
         Column[Timed]("dtype", lambda one: one.row.dtype or NONE, words=True),
         Column[Timed]("new tokens", lambda one: one.new_tokens or NONE, when=len({one.new_tokens for one in timed if one.new_tokens}) > 1),
         Column[Timed]("runs", lambda one: len(one.row.run_means_ms(one.new_tokens)) or NONE),
-        Column[Timed]("ms ± std", lambda one: one.mean_std),
+        Column[Timed]("call, ms (mean ± std)", lambda one: one.mean_std),
         Column[Timed]("ms/token", lambda one: cells.significant(one.per_token_ms), when=any(one.per_token_ms for one in timed)),
-        Column[Timed]("a kernel ran, %", lambda one: one.kernel_percent, when=any(one.kernel_percent != NONE for one in timed)),
-        Column[Timed]("time ÷ published", lambda one: one.over_published, when=any(one.case or one.published_per_token_ms for one in timed)),
-        Column[Timed]("GiB held", lambda one: _gib(one.row, one.row.peak_of_a_gpu_bytes)),
+        Column[Timed]("GPU busy, %", lambda one: one.kernel_percent, when=any(one.kernel_percent != NONE for one in timed)),
+        Column[Timed]("measured ÷ published", lambda one: one.over_published, when=any(one.case or one.published_per_token_ms for one in timed)),
+        Column[Timed]("held, GiB", lambda one: _gib(one.row, one.row.peak_of_a_gpu_bytes)),
         Column[Timed](
-            "GiB in use", lambda one: _gib(one.row, one.row.torch_peak_bytes("peak_allocated_bytes")), when=any(_torch_told(one.row) for one in timed)
+            "allocated, GiB", lambda one: _gib(one.row, one.row.torch_peak_bytes("peak_allocated_bytes")), when=any(_torch_told(one.row) for one in timed)
         ),
-        Column[Timed]("check", lambda one: cells.status(one.row), words=True),
+        Column[Timed]("output check", lambda one: cells.status(one.row), words=True),
     ]
     return table(columns, timed)
 

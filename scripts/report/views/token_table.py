@@ -26,12 +26,12 @@ WRONG = "✗"
 NOT_RUN = "not run"
 
 NOTES = Markdown(
-    "By the article's formula. It counts padding behind an end token, and each of ZeRO's tokens once for every GPU that made the same one; lines \"each "
-    'token once" count it once.'
+    "Numbers follow the article's formula. It counts the padding after an end token, and a token of ZeRO once for every GPU that made the same one; lines "
+    '"each token once" count such a token once.'
 )
 CORRECTED_NOTE = Markdown(" *Corrected* counts the tokens that were really made, once.")
 WRONG_NOTE = Markdown(f" {WRONG}: the output failed its check, was not checked, or is another one when padded.")
-TO_FILL_IN = Markdown("To measure what was not run (runs of this kind of machine that are there are skipped; `FORCE=1` repeats them):")
+TO_FILL_IN = Markdown("These commands measure what was not run. They skip stored runs of this kind of machine; `FORCE=1` repeats them:")
 
 
 @dataclass(frozen=True)

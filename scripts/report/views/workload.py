@@ -15,13 +15,13 @@ from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
 
 WORDS = Markdown(
-    "One workload of uneven texts and answers, each answer ended at the length drawn for it; texts of a static batch wait for its longest answer. "
-    "Rates are those of all runs:"
+    "Texts and answers have uneven lengths, and each answer ends at a length drawn for it. The texts of a static batch wait for its longest answer. "
+    "Rates are over all runs."
 )
 
 OVER_TIME = Markdown(
-    "Where requests arrive over time, items/s count the time without requests too, so they do not tell which system is faster. A latency is the time "
-    "from a request's arrival to its answer's last token, in a static batch to the end of the batch; of several runs the table has the mean of each percentile."
+    "Where requests arrive over time, items/s include the time without requests and do not tell which system is faster. *Latency*: the time from a request's "
+    "arrival to the last token of its answer, in a static batch to the end of the batch; over several runs, the mean of each percentile."
 )
 
 
@@ -55,9 +55,9 @@ def over_time(rows: Sequence[Row]) -> list[Column[Row]]:
 COLUMNS: list[Column[Row]] = [
     Column("texts at once", lambda row: row.batch_size),
     Column("items", _of(lambda done: f"{done['items']:,}")),
-    *rate_columns("wanted tokens/s"),
+    *rate_columns("answer tokens/s"),
     Column("padding in prompts, %", _of(lambda done: missing_share(done["prompt_tokens"], done["padded_prompt_tokens"]))),
-    Column("decoded beyond an answer's end, %", _of(lambda done: missing_share(done["new_tokens"], done["decode_rows"]))),
+    Column("decoded after an answer's end, %", _of(lambda done: missing_share(done["new_tokens"], done["decode_rows"]))),
     Column("went on after a stop", _of(lambda done: "yes" if done["resumed"] else "no")),
     *MEMORY,
 ]
