@@ -233,7 +233,7 @@ def test_three_runs_count_alike_and_a_failed_one_beside_them_is_told(tmp_path: P
 
 
 def test_a_setting_s_verdicts_stand_open_on_its_page_where_the_report_links_to(whole: Path) -> None:
-    links = re.findall(r"\]\(([\w.-]+\.md)#(claims-inference-tools-[\w-]+)\)", (whole / "REPORT.md").read_text())
+    links = re.findall(r"\]\((inference-tools[\w.-]+\.md)#(claims-[0-9a-f]{8})\)", (whole / "REPORT.md").read_text())
     assert links
     for page_name, name in links:
         text = (whole / page_name).read_text()

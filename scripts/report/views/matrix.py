@@ -1,6 +1,7 @@
 """The claims of an article in every setting: a line per setting, a column per claim, in each cell a sign and a ratio."""
 
 import collections
+import hashlib
 from collections.abc import Sequence
 
 from scripts import stats
@@ -57,8 +58,8 @@ def _cell(claim_id: str, group: Group, verdicts: ArticleVerdicts | None) -> Mark
 
 
 def claims_of(group: Group) -> str:
-    """The anchor of the verdicts on a group's page."""
-    return f"claims-{group.slug}"
+    """The anchor of the verdicts on a group's page, short because each cell of the index names it."""
+    return f"claims-{hashlib.sha256(group.slug.encode()).hexdigest()[:8]}"
 
 
 def short(judged: Judged) -> str:
