@@ -30,7 +30,7 @@ _EARLIER_FORM_NAMES = {
 }
 _FORM_NAMES = {earlier: form for form, earlier in _EARLIER_FORM_NAMES.items()}
 
-#: {backend: keys of `load` in documents of schema 1 that it did not read}; under "" the keys that no backend read.
+#: {backend: keys of `load` that documents of schema 1 may have and that this backend did not read}; under "" the keys that no backend read.
 _NEVER_READ = {"": ("dtype_origin", "load_in_8bit"), "transformers": ("device_map",)}
 
 #: {form: the `device_map` that its first jobs named}. Fingerprints of jobs on one device take it, whatever map the job names.
@@ -134,7 +134,7 @@ class Job:
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
 
     def deciding_load(self) -> "typing.Dict[str, typing.Any]":
-        """`load` as fingerprints take it. On one device every `device_map` puts the whole model there, so the forms of _FIRST_DEVICE_MAPS keep the first."""
+        """`load` as fingerprints take it. On one device every `device_map` puts the whole model there, so forms of _FIRST_DEVICE_MAPS keep that map."""
         if self.device_count > 1 or "device_map" not in self.load:
             return self.load
         return dict(self.load, device_map=_FIRST_DEVICE_MAPS.get(self.form, self.load["device_map"]))
@@ -242,9 +242,11 @@ def job_of(fields: object) -> Job:
     _expect(job.kind in KINDS, "kind is {!r}, allowed are {}", job.kind, ", ".join(KINDS))
     _expect(job.device in ("cuda", "cpu"), "device is {!r}, allowed are cuda, cpu", job.device)
     _expect(isinstance(job.device_count, int) and job.device_count >= 1, "device_count is {!r}, allowed is 1 or more", job.device_count)
-    _expect(job.timed_runs >= 1 and job.warmup_runs >= 0, "timed_runs is {}, warmup_runs is {}; allowed: from 1, from 0", job.timed_runs, job.warmup_runs)
+    _expect(
+        job.timed_runs >= 1 and job.warmup_runs >= 0, "timed_runs is {}, warmup_runs is {}; allowed are 1 or more, 0 or more", job.timed_runs, job.warmup_runs
+    )
     _expect(job.kind in WITHOUT_RUNS or job.runs, "runs is empty: a job needs at least one number of new tokens")
-    _expect(isinstance(job.form, str) and isinstance(job.options, dict), "form is {!r}, options are {!r}; allowed: a name, an object", job.form, job.options)
+    _expect(isinstance(job.form, str) and isinstance(job.options, dict), "form is {!r}, options are {!r}; allowed are a name, an object", job.form, job.options)
     for run in job.runs:
         _expect(run.get("new_tokens", 0) >= 1, "new_tokens is {!r}, allowed is 1 or more", run.get("new_tokens"))
     return dataclasses.replace(job, form=_FORM_NAMES[job.form]) if job.form in _FORM_NAMES else job

@@ -308,7 +308,7 @@ def parse(arguments):
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--calls", type=int, default=3, help="timed calls of each length")
     parser.add_argument("--equal-calls", type=int, default=10, help="calls whose tokens and last logits are compared")
-    words = "variants to time, the present settings first: " + ", ".join(VARIANTS)
+    words = "variants to time; name the settings in use first, as the others are compared with the first. Allowed are " + ", ".join(VARIANTS)
     parser.add_argument("--only", nargs="+", choices=sorted(VARIANTS), metavar="VARIANT", help=words)
     parser.add_argument("--profile", choices=("none", "best", "all"), default="best", help="best: profile each variant that is faster than all before it")
     parser.add_argument("--limit", type=float, default=1e9, help="start no variant after this many seconds")

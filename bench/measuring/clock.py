@@ -33,7 +33,7 @@ def launch_us(device):
 
 
 class Stamp:
-    """The begin of a window: the moment at which the stamp is made."""
+    """The beginning of a window: the moment at which the stamp is made."""
 
     def __init__(self):
         self.began, self.began_monotonic = time.time(), time.monotonic()

@@ -53,7 +53,7 @@ def interpreter():
 
 
 def describe():
-    """The environment of a Result: `interpreter`, and the devices where torch is imported. This starts CUDA at the latest, which may raise."""
+    """The environment of a Result: `interpreter`, and the devices where torch is imported. CUDA starts here at the latest, and may raise."""
     facts, torch = interpreter(), sys.modules.get("torch")
     if torch is None:
         return facts

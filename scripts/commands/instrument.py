@@ -36,7 +36,7 @@ def of(slug: str, asked: Options) -> int:
     if asked.force:
         raise UsageError("FORCE is 1 with instrument, which examines anew each time; leave FORCE out")
     if asked.timed_runs:
-        raise UsageError(f"TIMED_RUNS is {asked.timed_runs} with instrument, and an instrument takes its own number or the case's; leave TIMED_RUNS out")
+        raise UsageError(f"TIMED_RUNS is {asked.timed_runs} with instrument, which makes its own number of calls or the case's; leave TIMED_RUNS out")
     if len(asked.cases) != 1:
         raise UsageError(f"CASES is {','.join(asked.cases)!r} with instrument, allowed is one of {', '.join(of_article)}; try CASES={example}")
     # Where the article has no such case, the plan gets all its backends, so that its error lists the cases.

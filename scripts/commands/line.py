@@ -91,7 +91,7 @@ def invoke(arguments: list[str], typed: Sequence[str] = ()) -> int:
 
 
 def told(arguments: list[str], typed: Sequence[str]) -> int:
-    """Like `invoke`, but an error about a value also says if the value comes from the environment, where a user does not see it."""
+    """Like `invoke`, but an error about a value that comes from the environment, where a user does not see it, says so."""
     try:
         return invoke(arguments, typed)
     except UsageError as error:

@@ -165,7 +165,7 @@ def _refuse_what_cannot_start(planned: Sequence[runner.Planned], asked: Options)
 
 
 def _say_how_many_runs_a_verdict_needs(asked: Options) -> None:
-    """Print a note for typed claims that these runs may judge, but not in one task of several, which may be of one run."""
+    """Print a note where REPEATS is too small for typed claims that these runs may judge; not in a task of several, which may be one of the repeats."""
     if asked.claims and not asked.receipt and (asked.scale, asked.device, asked.jobs) == ("full", "cuda", 1):
         from scripts.stats import LEAST_RUNS  # which imports numpy
 

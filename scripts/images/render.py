@@ -170,7 +170,7 @@ def _torch_problems(loaded: Pins) -> list[str]:
         versions = {key.split("\n")[0] for key in layers}
         if len(layers) > len(versions):
             groups = " | ".join(", ".join(names) for names in layers.values())
-            lines.append(f"stack {stack}: the files torch.txt differ, but the torch is the same; {groups}")
+            lines.append(f"stack {stack}: backends with the same torch have different files torch.txt: {groups}")
     return lines
 
 

@@ -38,7 +38,7 @@ MOUNT_POINTS = ("dev", "kit/bench", "models", "proc", "run/job", "sys", "tmp")
 #: The most bytes and members of all layers of an image together: far more than an image of the kit has.
 LIMIT_BYTES, MOST_MEMBERS = 128 << 30, 2_000_000
 
-#: Mount the devices into a folder and enter the folder as the user nobody. This runs as root of its own namespaces, who may mount and no more.
+#: Mount the devices into a folder and enter it as the user restrictions.NOBODY. This runs as root of its own namespaces, who may mount and no more.
 ENTER = f'mount --rbind /dev dev && exec unshare --map-user={restrictions.NOBODY} --map-group={restrictions.NOBODY} --root=. --wd=/ "$@"'
 NAMESPACES = ("--map-root-user", "--mount", "--propagation", "private", "--net", "--ipc", "--uts", "--pid", "--fork", "--kill-child")
 
@@ -230,7 +230,7 @@ def output_of(made: Path, image_environment: Mapping[str, str], command: Sequenc
     """
     root = made.with_name("root")
     user = ["setpriv", f"--reuid={restrictions.NOBODY}", f"--regid={restrictions.NOBODY}", "--clear-groups"] if os.getuid() == 0 else []
-    # The command starts within the folder: the user nobody may be kept out of the folders above, for example /root.
+    # The command starts within the folder: the user NOBODY may be kept out of the folders above, for example /root.
     words = [*user, "unshare", *NAMESPACES, "sh", "-c", ENTER, "sh", *restrictions.environment(image_environment), *command]
     done = programs.call(words, surroundings.current().variables, "install util-linux", LOOK_S, root)
     if done.returncode != 0:

@@ -24,7 +24,7 @@ def digest_of(path: Path) -> str:
 
 
 def refuse_names(names: Iterable[str]) -> None:
-    """Raise KitError for a name that does not fit on a line of SHA256SUMS."""
+    """Raise KitError for a name that no line of SHA256SUMS can hold, such as one with a line break."""
     for name in names:
         if not name.isprintable():
             raise KitError(f"the name {name!r} cannot stand in {NAME}; rename the file, or remove it")

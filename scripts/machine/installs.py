@@ -19,7 +19,7 @@ MB = 1_000_000
 
 def sizes(download_mb: int, disk_mb: int) -> str:
     """The cost of an installation in words, shown before it begins."""
-    return f"up to {download_mb:,} MB to download and {disk_mb:,} MB on the disk, about {max(5, disk_mb // 25)} s at 20 MB/s"
+    return f"up to {download_mb:,} MB to download and {disk_mb:,} MB on the disk, about {max(5, disk_mb // 25)} s if the network gives 20 MB/s"
 
 
 def run(title: str, command: Sequence[str], environment: Mapping[str, str], disk_mb: int = 0) -> subprocess.CompletedProcess[str]:

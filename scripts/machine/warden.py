@@ -1,6 +1,6 @@
 """A process between the runner and a job that ends every process of the job: python warden.py COMMAND….
 
-With pyxis it runs beside the job, in the image's Python, which may be 3.8 and evaluates neither `list[int]` nor `int | None` in annotations.
+With pyxis it runs beside the job, in the image's Python. This may be 3.8, where `list[int]` and `int | None` as annotations raise TypeError.
 
 A process group would miss ranks, which have sessions of their own, and daemons, which leave their parent. The warden is a subreaper:
 Linux makes it the parent of every orphan below it, so it finds them all. Its standard input is a pipe that the runner holds. The pipe

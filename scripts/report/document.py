@@ -109,7 +109,7 @@ def _refuse_files_of_others(out: Path, names: Iterable[str]) -> None:
 
 
 def _place(article: Article | None) -> tuple[bool, str]:
-    """The sort key of an article: those with claims come first, by their stacks, whose names are dates."""
+    """The sort key of an article: those with claims come first, by stack: names of stacks are dates, and `current` sorts after them."""
     return not (article and article.claims), article.stack if article else ""
 
 

@@ -141,7 +141,7 @@ def setting_page(group: Group, content: Content, calibrations: Sequence[Calibrat
             stand_in=_on_stand_in(group),
             mark=MARK,
             noise=noise.section(group, calibrations, judged),
-            claims_anchor=anchor(matrix.claims_of(group)),
+            claims_anchor=anchor(row_groups.claims_anchor(group.slug)),
             claims=claims.of_group(group, judged, article) if article else Markdown(),
             folds=blocks(*of_views, folded("Speed-ups, published and measured", claims.speed_ups(group, judged))),
         )

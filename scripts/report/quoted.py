@@ -7,11 +7,15 @@ run's number stands for the runs of its row that count, as in the report's table
 stands for runs 1 and 2, even if their machine was disturbed. `tokens=128` names the calls, where a run timed calls of several lengths; `decimals=1`
 sets the digits; `times=100` and `per=1000` multiply and divide.
 
+    mean_ms        the mean of a row's runs, each of which counts with its mean call; fastest_ms and slowest_ms the least and the greatest of these
+    peak_gib       the largest peak of a GPU's memory in a row's runs
     spread         a row's slowest run over its fastest
     ratio          of the times of a call
     item_ratio     of the times of an item of the batch
     kernel_ratio   of the times in which a kernel ran on the only GPU
     sets_ratio     the geometric mean of the ratios on each set of GPUs that ran both rows
+
+With `_interval`, as in ratio_interval, a ratio (but no kernel_ratio) is its 95 % interval.
 
 Numbers of committed files name FILE PATH for each number (scripts/report/file_numbers.py):
 

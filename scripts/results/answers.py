@@ -166,7 +166,7 @@ def _of_longer(result: Result) -> Iterator[str]:
         if one["new_tokens"] not in timed:
             yield f"it made longer calls of {one['new_tokens']} tokens and timed none"
         elif bool(calls) != bool(at):
-            yield f"it tells only {'the times' if calls else 'the window'} of longer calls, and not {'the window' if calls else 'the times'}"
+            yield f"it tells only {'the number' if calls else 'the window'} of longer calls, and not {'the window' if calls else 'the number'}"
 
 
 def _of_token_times(figure: dict[str, Any]) -> str:

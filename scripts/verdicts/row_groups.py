@@ -157,9 +157,14 @@ def _names(keys: Sequence[Key]) -> list[str]:
     return names
 
 
+def claims_anchor(name: str) -> str:
+    """The anchor of the verdicts on a group's page, short because each cell of the index names it; `name` is the group's slug."""
+    return f"claims-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
 def _anchors(name: str) -> set[str]:
     """The anchors of a group in a report (scripts/report): the slug of one group, as with a variant "published-2", may be an anchor of another."""
-    return {name, f"environment-{name}", f"apart-{name}", f"claims-{name}"}
+    return {name, f"environment-{name}", f"apart-{name}", claims_anchor(name)}
 
 
 def _without_variant(key: Key) -> Key:

@@ -35,7 +35,7 @@ def test_images_of_a_stack_with_one_torch_and_different_files_of_it_share_no_lay
     assert render._torch_problems(loaded) == []
     edit(loaded.image("tensor-parallel", "2023-05").folder / "torch.txt", "sha256:", "sha256:0")
     (problem,) = render._torch_problems(loaded)
-    assert problem.startswith("stack 2023-05: the files torch.txt differ, but the torch is the same; ") and " | tensor-parallel" in problem
+    assert problem.startswith("stack 2023-05: backends with the same torch have different files torch.txt: ") and " | tensor-parallel" in problem
 
 
 def test_what_is_committed_is_what_pins_toml_gives():

@@ -1,7 +1,6 @@
 """The claims of an article in every setting: a line per setting, a column per claim, in each cell a sign and a ratio."""
 
 import collections
-import hashlib
 from collections.abc import Sequence
 
 from scripts import stats
@@ -14,7 +13,7 @@ from scripts.report.views import overview
 from scripts.verdicts.judging import ArticleVerdicts, Judged
 from scripts.verdicts.parts import NOT_TESTED, Part
 from scripts.verdicts.row import CALIBRATION
-from scripts.verdicts.row_groups import Group
+from scripts.verdicts.row_groups import Group, claims_anchor
 
 #: {engine: its name in few words}.
 SHORT = {"docker": "containers", "podman": "Podman", "apptainer": "Apptainer", "pyxis": "pyxis", "host": "no containers"}
@@ -54,12 +53,7 @@ def _cell(claim_id: str, group: Group, verdicts: ArticleVerdicts | None) -> Mark
     """A claim's verdict in a group, for the fewest new tokens with rows for a part; without any, for the fewest that were run, even with a wrong output."""
     lines = [judged for judged in (verdicts.of_group(group) if verdicts else []) if judged.claim["id"] == claim_id]
     shown = next((judged for judged in lines if judged.verdict.has_rows), None) or next((judged for judged in lines if judged.verdict.was_run), None)
-    return link(short(shown), f"#{claims_of(group)}") if shown else NONE
-
-
-def claims_of(group: Group) -> str:
-    """The anchor of the verdicts on a group's page, short because each cell of the index names it."""
-    return f"claims-{hashlib.sha256(group.slug.encode()).hexdigest()[:8]}"
+    return link(short(shown), f"#{claims_anchor(group.slug)}") if shown else NONE
 
 
 def short(judged: Judged) -> str:

@@ -124,7 +124,7 @@ def _uv(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def _environment() -> dict[str, str]:
-    """The variables of uv: the user's settings of pip, without extra indexes and without folders of wheels, which `_attempts` tries by themselves."""
+    """The variables for uv: the user's settings of pip, without extra indexes and without folders of wheels, which `_attempts` tries by themselves."""
     kept = surroundings.current().for_installers
     own = {name: value for name, value in uv.settings_of_pip(sys.executable).items() if name not in ("UV_FIND_LINKS", "UV_INDEX", "UV_INDEX_STRATEGY")}
     return kept | own | uv.SETTINGS | uv.trust()

@@ -1,6 +1,6 @@
 """Submit the tasks of a command that are still to go, and wait for all of them.
 
-The same command, typed again, continues: it submits the tasks that have neither ended well nor wait or run, and waits for the rest.
+The same command, typed again, continues: it submits the tasks that neither ended well nor are queued or running, and waits for the rest.
 """
 
 import collections

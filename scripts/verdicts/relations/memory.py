@@ -1,4 +1,4 @@
-"""`peak_memory_below_bytes`: a case fits into so much memory."""
+"""`peak_memory_below_bytes`: a case fits into less memory than this on each GPU."""
 
 from typing import ClassVar
 
@@ -13,7 +13,7 @@ from scripts.verdicts.run_facts import peak_used_bytes
 
 
 class Memory(Relation, frozen=True, kw_only=True):
-    """In no run did any GPU of the case hold as much, by the host's NVML; a run that ran out of memory on GPUs with as much refutes the claim."""
+    """In every run each GPU of the case held less, by the host's NVML; a run that ran out of memory on GPUs with at least so much refutes the claim."""
 
     KEY: ClassVar[str] = "peak_memory_below_bytes"
 
