@@ -184,5 +184,5 @@ def test_results_with_an_attention_of_transformers_tell_what_they_told_before(gu
 def test_a_model_whose_layers_take_no_other_function_is_refused(guest, checkpoints, architecture, name, attention):
     """transformers itself would warn, and go on with the layers' own attention."""
     result = guest.run(compiled_job(architecture, checkpoints, load=dict(GROUPED, attention=attention)))
-    words = f"{name} computes its attention itself and takes no other function: give load another attention than {attention!r}, or leave it out"
+    words = f"{name} computes its attention itself and takes no other function: give load another attention than {attention!r}, or leave attention out"
     assert result.status == "failed" and words in result.reason
