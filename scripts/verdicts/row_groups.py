@@ -147,7 +147,7 @@ def _names(keys: Sequence[Key]) -> list[str]:
     used: collections.Counter[str] = collections.Counter()
     for key in keys:
         words = slug("-".join((key.article, key.stack, key.engine, key.model, key.host, key.weights, key.scale, key.variant)))
-        base = words if len(words) <= LONGEST_SLUG else f"{words[:LONGEST_SLUG]}-{hashlib.sha256(words.encode()).hexdigest()[:8]}"
+        base = words if len(words) <= LONGEST_SLUG else f"{words[:LONGEST_SLUG]}-{_digits(words)}"
         name = ""
         while not name or taken & _anchors(name):
             used[base] += 1
@@ -159,7 +159,11 @@ def _names(keys: Sequence[Key]) -> list[str]:
 
 def claims_anchor(name: str) -> str:
     """The anchor of the verdicts on a group's page, short because each cell of the index names it; `name` is the group's slug."""
-    return f"claims-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return f"claims-{_digits(name)}"
+
+
+def _digits(words: str) -> str:
+    return hashlib.sha256(words.encode()).hexdigest()[:8]
 
 
 def _anchors(name: str) -> set[str]:
