@@ -582,6 +582,21 @@ def test_calls_of_other_batch_sizes_are_not_compared_without_a_count() -> None:
     assert (part.word, part.why) == (NOT_TESTED, "accelerate-fp16 b128 and accelerate-fp16 b32 differ in their batch sizes and count no tokens")
 
 
+def test_a_gain_over_another_without_a_count_of_tokens_is_not_tested() -> None:
+    part = judge("2.7", [without_count(one) for one in published_cells()]).parts[1]
+    assert (part.word, part.why) == (NOT_TESTED, "ds-zero and ds-zero b128 differ in their batch sizes and count no tokens")
+
+
+@pytest.mark.parametrize("asked", [{"prompt": {"text": "another", "batch_size": 128}}, {"model": {"name": "another"}}])
+def test_a_gain_over_another_compares_four_rows_of_one_question(asked: dict) -> None:
+    other = cell("accelerate-fp16", 128, 3.38)
+    fields = {name: {**getattr(other.job, name), **table} for name, table in asked.items()}
+    records = changed(published_cells(), "accelerate-fp16", 128, dataclasses.replace(other, job=dataclasses.replace(other.job, **fields)))
+    proportion, more = judge("2.7", records).parts
+    assert proportion.word == HOLDS
+    assert (more.word, more.why) == (NOT_TESTED, "ds-zero and accelerate-fp16 b128 ran different models or prompts")
+
+
 def test_a_part_knows_the_fewest_runs_of_the_rows_that_it_compares() -> None:
     assert [part.runs for claim in ("2.4", "2.5", "2.7") for part in judge(claim, published_cells(), runs=6).parts] == [6] * 6
     records = [run for record in published_cells() for run in synthetic.repeated(record, 9 if record.job.prompt["batch_size"] == 128 else 7, 0.001)]

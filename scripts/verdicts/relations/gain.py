@@ -91,6 +91,7 @@ class GainOver(Relation, frozen=True, kw_only=True):
     def parts(self, rows: Rows) -> list[Part]:
         small, large, slow_small, slow_large = (rows.usable(*named) for named in self.rows())
         compared = [small, large, slow_small, slow_large]
+        pairs.must_answer_the_same(compared)
         small_ms, large_ms, slow_small_ms, slow_large_ms = pairs.comparable_ms(compared, rows.new_tokens)
         ratio = stats.quotient_over_runs([small_ms, slow_large_ms], [large_ms, slow_small_ms])
         differs = tuple(pairs.differences(small, slow_small))

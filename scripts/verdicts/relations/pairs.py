@@ -117,13 +117,11 @@ def judged(where: Range, ratio: stats.Estimate, why_not: str, sentence: str, cas
 def of_times(faster: Row, slower: Row, new_tokens: int, same_question: bool = True) -> Pair:
     """The pair by ms/token, or by the call where the rows count no tokens.
 
-    Raises NotTested where `same_question` is true and the rows' questions differ, and where rows of different batch sizes count no tokens.
+    Raises NotTested where `same_question` is true and the rows' questions differ, and as `comparable_ms` does.
     """
-    if same_question and question(faster) != question(slower):
-        raise NotTested(f"{faster.case} and {slower.case} ran different models or prompts")
-    if faster.batch_size != slower.batch_size and not any(token_times.tokens_of_a_call(row, "article") for row in (faster, slower)):
-        raise NotTested(f"{faster.name} and {slower.name} differ in their batch sizes and count no tokens")
-    above, below = comparable_ms([slower, faster], new_tokens)
+    if same_question:
+        must_answer_the_same([faster, slower])
+    below, above = comparable_ms([faster, slower], new_tokens)
     return _pair(faster, slower, above, below, new_tokens)
 
 
@@ -181,15 +179,23 @@ def by_gpus(slower: Sequence[tuple[Record, float]], faster: Sequence[tuple[Recor
 def comparable_ms(rows: Sequence[Row], new_tokens: int) -> Sequence[Sequence[float]]:
     """The time of each run of each row: ms/token by the article's formula, or ms a call where no run of the rows counts tokens.
 
-    Raises NotTested where some runs count tokens and others do not.
+    Raises NotTested where some runs count tokens and others do not, and where rows of different batch sizes count none.
     """
     tokens = [[token_times.tokens_of_run(run, "article") for run in row.runs_of(new_tokens)] for row in rows]
     means = [row.run_means_ms(new_tokens) for row in rows]
     if not any(any(of_row) for of_row in tokens):
+        if other := next((row for row in rows if row.batch_size != rows[0].batch_size), None):
+            raise NotTested(f"{rows[0].name} and {other.name} differ in their batch sizes and count no tokens")
         return means
     if uncounted := next((row for row, of_row in zip(rows, tokens, strict=True) if not all(of_row)), None):
         raise NotTested(f"{uncounted.name} has a run without a count of its tokens")
     return [[ms / count for ms, count in zip(*of_row, strict=True)] for of_row in zip(means, tokens, strict=True)]
+
+
+def must_answer_the_same(rows: Sequence[Row]) -> None:
+    """Raise NotTested where the rows' questions differ."""
+    if other := next((row for row in rows if question(row) != question(rows[0])), None):
+        raise NotTested(f"{rows[0].name} and {other.name} ran different models or prompts")
 
 
 def question(row: Row) -> tuple[object, ...]:
