@@ -210,6 +210,14 @@ def test_every_larger_batch_has_to_gain() -> None:
     assert part.word == REFUTED and "batch size 4 makes 0.9" in part.sentence and part.sentence.endswith("; 2 of 3 steps hold")
 
 
+def test_batch_sizes_of_another_model_or_prompt_are_no_steps() -> None:
+    records = sweep(10, 19, 30)
+    for fields in ({"model": {**records[2].job.model, "revision": "later"}}, {"prompt": {**records[2].job.prompt, "text": "another"}}):
+        other = dataclasses.replace(records[2], job=dataclasses.replace(records[2].job, **fields))
+        (part,) = judge(GROWS, *records[:2], other)
+        assert (part.word, part.why) == (NOT_TESTED, "batch and batch b4 ran different models or prompts")
+
+
 def test_a_ratio_without_a_published_one_is_told_with_what_its_rows_differ_in() -> None:
     (part,) = judge(GROWS, *sweep(10, 19))
     part = dataclasses.replace(part, name="x", differs=("dtype",), is_apart=True, notes=("a note",))

@@ -31,6 +31,7 @@ class Growth(Relation, frozen=True, kw_only=True):
         judged = able if len(able) > 1 else right
         if len(judged) < 2:
             raise NotTested(f"{self.case} has {counted(len(judged), 'batch size')} with a right output, two or more are needed")
+        pairs.must_answer_the_same(judged)
         steps = [_step(larger, smaller, rows.new_tokens) for smaller, larger in itertools.pairwise(judged)]
         deciding = decides(steps)
         words = deciding.sentence
