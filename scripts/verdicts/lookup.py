@@ -32,13 +32,15 @@ class Rows:
     most: int
 
     def of(self, case: str, batch_size: int | None = None) -> Row:
-        """The row of a case in a batch size, or its smallest; raises NotTested where it is missing."""
+        """The row of a case in a batch size, or its smallest; raises NotTested where it is missing, or where its case now loads in another way."""
         of_article, variant = self.article.case(case), self.group.key.variant
         if of_article and variant not in self.article.variants_of(of_article):
             raise NotTested(f"{case} is no case of the variant {variant}")
         row = self._found(case, batch_size)
         if isinstance(row, str):
             raise NotTested(row)
+        if reason := self._of_another_load(row):
+            raise NotTested(reason)
         return row
 
     def has(self, case: str, batch_size: int | None = None) -> bool:
@@ -61,9 +63,9 @@ class Rows:
         return isinstance(row, Row) and row.status == "ok" and weights_can_judge(row) and bool(why_not([row], self.new_tokens))
 
     def usable(self, case: str, batch_size: int | None = None) -> Row:
-        """As `of`; raises NotTested also where the row's output is wrong, where it has no such calls, or where its case now loads in another way."""
+        """As `of`; raises NotTested also where the row's output is wrong, or where it has no such calls."""
         row = self.of(case, batch_size)
-        if reason := row.unusable(self.new_tokens) or self._of_another_load(row):
+        if reason := row.unusable(self.new_tokens):
             raise NotTested(reason)
         return row
 

@@ -450,6 +450,15 @@ def test_the_output_has_to_be_right_in_every_run() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ rows that support nothing
+@pytest.mark.parametrize(("relation", "case", "facts"), [(RIGHT, "bminf", {}), (FITS, "int8", {"status": "oom", "reason": "synthetic"})])
+def test_a_row_whose_case_loads_in_another_way_since_tells_neither_of_its_output_nor_of_its_memory(relation: dict, case: str, facts: dict) -> None:
+    row = record(job(case), **facts)
+    assert part_of(relation, row).word == (REFUTED if facts else HOLDS)
+    row.job.load["low_cpu_mem_usage"] = "no longer"
+    part = part_of(relation, row)
+    assert (part.word, part.why) == (NOT_TESTED, f"{case} on 1 GPU was loaded in another way")
+
+
 def test_a_wrong_output_supports_no_claim() -> None:
     fast, slow = pair(10.0, 30.0)
     fast.guest.check = check(0.33, passed=False)
