@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from scripts import stats
 from scripts.articles import Article
-from scripts.results.marks import disturbed_by
+from scripts.results.marks import disturbed_by, ran_out_by_itself
 from scripts.units import counted
 from scripts.verdicts.parts import NotTested, listed
 from scripts.verdicts.row import Row, gpus
@@ -14,9 +14,6 @@ from scripts.verdicts.row_groups import Group
 
 #: Random weights of earlier recipes hide faults from the output check, so their rows judge nothing.
 LEAST_RECIPE = 2
-
-#: Statuses that a repeat would give again.
-ENDS = ("oom", "unsupported")
 
 #: (case, batch size); None for the case's smallest.
 Named = tuple[str, int | None]
@@ -133,7 +130,7 @@ def fewest_runs(rows: Sequence[Row], new_tokens: int | None) -> int:
 def devices_for(group: Group, article: Article, named: Sequence[Named], new_tokens: int) -> int:
     """The largest number of devices for a claim that names these rows: the article's number, or the nearest number below it that was measured.
 
-    A number of devices is measured where each of the rows has five runs, or ran out of memory, or is unsupported. Where no number is measured, the
+    A number of devices is measured where each of the rows has five runs, or ran out of its GPUs' memory, or is unsupported. Where no number is measured, the
     number with the most such rows counts, then the number with the most rows, then with the most calls. A trial of a few calls on more devices
     therefore hides nothing.
     """
@@ -144,11 +141,16 @@ def devices_for(group: Group, article: Article, named: Sequence[Named], new_toke
     def rank(number: int) -> tuple[int, int, int]:
         rows_or_reasons = (group.row_of(case, count(article, case, number), batch_size) for case, batch_size in named)
         rows = [row for row in rows_or_reasons if isinstance(row, Row)]
-        measured = sum(row.status in ENDS or len(row.undisturbed(new_tokens)) >= stats.LEAST_RUNS for row in rows)
+        measured = sum(_ends(row) or len(row.undisturbed(new_tokens)) >= stats.LEAST_RUNS for row in rows)
         calls = sum(len(row.timed_ms(new_tokens)) for row in rows)
         return (measured, len(rows), calls) if measured < len(named) else (measured, measured, sys.maxsize)
 
     return max(numbers, key=rank)
+
+
+def _ends(row: Row) -> bool:
+    """Did the row end in a way that a repeat would give again?"""
+    return row.status == "unsupported" or ran_out_by_itself(row.record)
 
 
 def is_about_the_number(article: Article, cases: Sequence[str]) -> bool:

@@ -30,6 +30,8 @@ ARTICLE = articles.load_all()["inference-tools"]
 FASTER = {"faster": "deepspeed", "slower": "layer-parallel"}
 FITS = {"case": "int8", "peak_memory_below_bytes": 24 * synthetic.GIB}
 RIGHT = {"case": "bminf", "check_passes": True}
+#: What the host of a run says that ran out of memory, though its GPUs may have had enough.
+HOST_S_MEMORY_OR_OTHERS = [{"oom_killed": True}, {"conditions": {"marks": ["foreign load"], "disturbed": ["foreign load"]}}]
 
 
 def group_of(records: list[Record]) -> row_groups.Group:
@@ -382,7 +384,7 @@ def test_out_of_memory_refutes_only_where_every_gpu_had_enough() -> None:
     assert judge_runs([fits], [full]).word == NOT_TESTED
 
 
-@pytest.mark.parametrize("facts", [{"oom_killed": True}, {"conditions": {"marks": ["foreign load"], "disturbed": ["foreign load"]}}], ids=["host", "others"])
+@pytest.mark.parametrize("facts", HOST_S_MEMORY_OR_OTHERS, ids=["host", "others"])
 def test_the_host_s_memory_and_a_gpu_that_others_used_refute_nothing(facts: dict) -> None:
     full = record(job("int8"), status="oom", reason="synthetic", memory_gib=80)
     full.host.update(facts)
@@ -555,6 +557,15 @@ def test_a_status_that_a_repeat_would_give_again_measures_a_number_of_gpus(statu
     many = [*repeated(on(2, 10.0, 30.0)[0]), record(job("layer-parallel", 2), status=status, reason="synthetic")]
     verdict = judge_runs([FASTER], few + many)
     assert (verdict.gpus, verdict.parts[0].why) == ("", f"layer-parallel is {status}: synthetic")
+
+
+@pytest.mark.parametrize("facts", HOST_S_MEMORY_OR_OTHERS, ids=["host", "others"])
+def test_a_run_that_would_fit_in_another_moment_measures_no_number_of_gpus(facts: dict) -> None:
+    full = [record(row.job, status="oom", reason="synthetic") for row in on(2, 10.0, 30.0)]
+    for one in full:
+        one.host.update(facts)
+    verdict = judge_runs([FASTER], [run for row in on(1, 10.0, 30.0) for run in repeated(row)] + full)
+    assert (verdict.word, verdict.gpus) == (HOLDS, "on 1 GPU (the article: 2)")
 
 
 def test_more_gpus_than_the_article_s_judge_nothing() -> None:
