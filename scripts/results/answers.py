@@ -100,7 +100,7 @@ def _of_calls(job: Job, result: Result) -> str:
 def _of_pipeline(job: Job, result: Result) -> str:
     """Joules, bytes and operations are of these sequences, so their number must be the job's; the clock times no call of fewer or more tokens."""
     figure = result.figures.get("pipeline")
-    if figure is None and (job.form != "transformers-pipeline-sequences" or job.kind != "measure"):
+    if not job.runs or (figure is None and (job.form != "transformers-pipeline-sequences" or job.kind != "measure")):
         return ""
     sequences, tokens = (figure or {}).get("sequences"), (figure or {}).get("tokens_by_call")
     if sequences != job.answers:

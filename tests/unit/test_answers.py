@@ -277,6 +277,10 @@ def test_a_pipeline_call_makes_the_sequences_and_tokens_that_its_last_run_asks_f
     assert answers.contradiction(job, a_result(measurements=measurements, figures={"pipeline": figure} if figure else {})) == said
 
 
+def test_a_job_without_runs_asks_for_no_sequences() -> None:
+    assert answers.contradiction(a_job(kind="weights", runs=[]), a_result(figures={"pipeline": {"sequences": 4}})) == ""
+
+
 def test_only_timed_calls_of_the_pipeline_object_have_to_tell_their_sequences() -> None:
     asked = a_job(form="transformers-pipeline-sequences")
     assert answers.contradiction(dataclasses.replace(asked, kind="profile", options={"profiler": "torch"}), a_result(measurements=[])) == ""
