@@ -61,14 +61,14 @@ def _workloads(row: Row) -> list[dict[str, Any]]:
 
 
 def latency(row: Row) -> dict[str, float]:
-    """{name: number} of a row whose items arrived over time: the mean of each number over its runs, without runs that tell a reason instead.
+    """{name: number} of a row whose items arrived over time: the mean of each number that all its runs tell, without runs that tell a reason instead.
 
     {} for another row. Such a row's items/s are those of the offered load, and not of the system, so no table of the fastest and no claim uses the row.
     """
     runs = row.counted_runs if figure(row, "latency") else ()
     told = [one for run in runs if run.guest and (one := run.guest.figures.get("latency"))]
     timed = [one for one in told if not one.get("reason")] or told
-    names = [name for name, value in timed[0].items() if isinstance(value, int | float)] if timed else []
+    names = [name for name in timed[0] if all(isinstance(one.get(name), int | float) for one in timed)] if timed else []
     return {name: statistics.fmean(one[name] for one in timed) for name in names}
 
 

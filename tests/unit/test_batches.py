@@ -402,6 +402,11 @@ def test_a_run_that_went_on_after_a_stop_has_its_load_and_no_latencies() -> None
     assert both.index(str(workload.WORDS)) < both.index("| serving-static b64 |") < both.index(str(workload.OVER_TIME)), "the first words end in a colon"
 
 
+def test_a_number_of_latencies_that_a_newer_kit_tells_in_some_runs_alone_is_left_out() -> None:
+    runs = [serving(number=1, p999_ms=4500.0), serving(number=2)]
+    assert rates.latency(row_of(*runs)) == rates.latency(row_of(runs[1]))
+
+
 def test_a_row_whose_items_arrived_over_time_wins_no_table_and_no_claim() -> None:
     """Its rate is that of its arrivals: here it would be far ahead of every batch."""
     others = [run for one in (a_run("single", 6400.0), *sweep(0.156, 0.31)) for run in synthetic.repeated(one, 5, 0.002)]
