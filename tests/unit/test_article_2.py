@@ -450,6 +450,12 @@ def test_a_look_on_more_gpus_undoes_no_verdict() -> None:
         assert judge(claim, published_cells(4) + looks, runs=1).gpus == "on 4 GPUs (the article: 8)"
 
 
+def test_the_calls_of_all_runs_of_a_row_count_where_no_number_of_gpus_was_measured() -> None:
+    four = [run for record in published_cells(4) for run in synthetic.repeated(record, 4, 0.001)]
+    verdict = rules.judge(claim_of("2.5"), group_of(published_cells(8) + four), ARTICLE, 100)
+    assert (verdict.gpus, verdict.parts[0].why) == ("on 4 GPUs (the article: 8)", "4 runs, 5 are needed"), "one run on 8 GPUs has fewer calls"
+
+
 def claim_of(claim_id: str) -> dict:
     return next(one for one in ARTICLE.claims if one["id"] == claim_id)
 
