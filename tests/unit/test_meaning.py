@@ -104,6 +104,7 @@ LIES: dict[str, tuple[Callable[[Record], object], str]] = {
     "calls that do not fit their phase": (lambda run: run.guest.phases.update(measure=[0.0, 0.001]), "its phase measure took 0.001 s"),
     "another batch": (lambda run: setattr(run.guest, "batch_size", 8), "its batch size is 8, the job's is 1"),
     "more memory than the GPU has": (lambda run: run.guest.memory["devices"][0].update(peak_reserved_bytes=10**15), "bytes of a GPU were reserved"),
+    "a GPU more": (lambda run: run.host["gpus"].append(synthetic.gpu(2)), "its host names 3 GPUs, its job asks for 2"),
     "a GPU less": (lambda run: run.host["gpus"].pop(), "its host names 1 GPUs, its job asks for 2"),
     "the image of another backend": (lambda run: run.host["image"].update(tag="llm-repro/int8:current-000000000000"), "its job asks for deepspeed:current"),
     "the memory of another GPU": (lambda run: run.host["gpu_memory"][0].update(uuid="GPU-of-others"), "it tells of the GPU 'GPU-of-others'"),

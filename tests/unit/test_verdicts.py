@@ -838,6 +838,13 @@ def test_of_two_hosts_without_a_usable_row_the_one_that_ran_the_claim_s_rows_is_
     assert "was not run" in elsewhere.verdict.parts[0].why and (lines.headline.verdict.not_run, elsewhere.verdict.not_run) == (0, 2)
 
 
+def test_rows_for_most_parts_come_before_the_article_s_number_of_gpus() -> None:
+    wrong = record(job("layer-parallel", 2), 38.3, checked=check(0.4, passed=False))
+    on_one = [record(job("layer-parallel", 1), 38.3), record(job("int8"), 90.0)]
+    lines = headline(on_another_host([wrong, record(job("int8"), 90.0)]) + on_one, "1.3")
+    assert [(one.verdict.fewer, [part.has_rows for part in one.verdict.parts]) for one in lines.all] == [(1, [True, True]), (0, [False, True])]
+
+
 def test_rows_that_were_run_come_before_the_article_s_number_of_gpus() -> None:
     wrong = check(0.4, passed=False)
     on_one = [record(job("deepspeed", 1), 10.0, checked=wrong), record(job("layer-parallel", 1), 38.3)]
