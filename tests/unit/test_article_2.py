@@ -580,6 +580,13 @@ def test_rows_of_which_some_count_tokens_and_others_do_not_are_not_compared() ->
     assert gain_over.word == NOT_TESTED and "without a count" in gain_over.why, "of four rows, too, no two are compared by the call"
 
 
+def test_a_row_of_which_one_run_counts_no_tokens_is_not_compared() -> None:
+    every = [run for record in published_cells() for run in synthetic.repeated(record, 5, 0.001)]
+    without_count(next(run for run in every if run.job.case == "accelerate-fp16" and run.job.batch_size == 128))
+    part = rules.judge(claim_of("2.5"), group_of(every), ARTICLE, 100).parts[0]
+    assert (part.word, part.why) == (NOT_TESTED, "accelerate-fp16 b128 has a run without a count of its tokens")
+
+
 def test_calls_of_other_batch_sizes_are_not_compared_without_a_count() -> None:
     records = published_cells()
     for size in (32, 128):
