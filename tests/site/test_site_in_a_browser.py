@@ -171,6 +171,36 @@ def test_a_table_sorts_by_keyboard(built, browser):
     assert rising != falling and rising[0] == falling[-1]
 
 
+#: A click on a column's heading of the first table that has it; the texts of the column after it.
+SORTED_BY = """(() => {{
+    const heading = [...document.querySelectorAll('article th')].find((cell) => cell.textContent.trim() === {heading!r});
+    heading.click();
+    return [...heading.closest('table').tBodies[0].rows].map((row) => row.cells[heading.cellIndex].textContent.trim());
+}})()"""
+
+
+def _minutes(cell: str) -> float:
+    number, unit = cell.split()
+    return float(number) * {"min": 1, "h": 60}[unit]
+
+
+@pytest.mark.parametrize(
+    ("page", "heading", "of"),
+    [
+        ("article-batch-generate.html", "texts", lambda cell: int(cell.replace(",", ""))),
+        ("without-containers/batch-generate-current-controlled-450569fa.html", "10,000 items take", _minutes),
+        ("runs.html", "started, UTC", str),
+        ("index.html", "ms/token", lambda cell: float(cell.split()[0])),
+    ],
+)
+def test_thousands_hours_and_dates_are_sorted_by_what_they_mean(built, browser, page, heading, of):
+    browser.look(1280, "light")
+    browser.open(built / page)
+    cells = [cell for cell in browser.value(SORTED_BY.format(heading=heading)) if cell != "—"]
+    assert len(set(cells)) > 2
+    assert list(map(of, cells)) == sorted(map(of, cells))
+
+
 MARKED = """[...document.querySelectorAll('article td')].map((cell) => [cell.textContent.trim(), cell.classList.contains('verdict')])"""
 
 
