@@ -534,6 +534,13 @@ def test_the_plot_is_a_whole_svg_and_the_same_each_time() -> None:
     assert throughput.draw(group_of([a_run("single")])) is None
 
 
+def test_a_wrong_output_does_not_lead_the_picture_of_rates():
+    right, wrong = sweep(1.0, 2.0), a_run("batch", 1000.0, 4, checked=check(0.5, passed=False))
+    assert "<title>batch makes most items a second in batch 2: 2.00</title>" in throughput.draw(group_of([*right, wrong]))
+    wrongs = [a_run("batch", 1000.0, size, checked=check(0.5, passed=False)) for size in (1, 2)]
+    assert "<title>No row has a right output</title>" in throughput.draw(group_of(wrongs))
+
+
 def test_damaged_figures_are_skipped_and_named(tmp_path: Path) -> None:
     damaged = a_run("workload-naive", figures={"workload": {**WORKLOAD, "seconds": "long"}})
     synthetic.write(tmp_path / "runs", [damaged, a_run("single")])
