@@ -795,6 +795,14 @@ def test_a_rolling_schedule_with_another_answer_than_in_turn_makes_the_row_s_out
     assert "| 0 / 20 | **output FAILED**: 7 of 8 |" in text and "FAILED" not in section_of(right)
 
 
+@pytest.mark.parametrize(("identical", "title"), [({}, "rolling"), ({"rolling": 7}, "in turn")])
+def test_a_schedule_with_a_wrong_output_is_marked_in_its_picture_and_does_not_lead_it(identical: dict, title: str) -> None:
+    figure = {**SCHEDULES, "schedules": [{**one, "identical": identical.get(one["schedule"], one["identical"])} for one in SCHEDULES["schedules"]]}
+    (picture,) = [view.plot(group_of([measured("schedule-2", figure)]), ARTICLE) for view in VIEWS if view.name == "schedules" and view.plot]
+    assert picture and f"<title>{title} makes most tokens a second;" in picture
+    assert ("output wrong" in picture, "hollow" in picture) == (bool(identical), bool(identical))
+
+
 def test_the_offloaded_cache_has_its_reach_and_its_price() -> None:
     text = section_of(measured("kv-offload", CACHES))
     assert "| kv-offload | default | 48 | 1024 | 30 | 30720 | 30 | 10.000" in text

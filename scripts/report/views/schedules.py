@@ -1,7 +1,7 @@
 """Pipeline schedules: tokens a second, the share of the time that stages wait, and whether the output is the same."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,9 +35,13 @@ class Schedule:
         return output.sequences_of(self.entry)
 
     @property
+    def is_wrong(self) -> bool:
+        return output.rolls_otherwise(self.entry)
+
+    @property
     def identical(self) -> Markdown | str:
         words = f"{self.entry['identical']} of {self.sequences}"
-        return Markdown("**output FAILED**: {}").format(words) if output.rolls_otherwise(self.entry) else words
+        return Markdown("**output FAILED**: {}").format(words) if self.is_wrong else words
 
     @property
     def tokens_per_s(self) -> list[float]:
@@ -84,10 +88,21 @@ def plot(group: Group, article: Article | None) -> str | None:
     schedules = list(_schedules(group))
     if not schedules:
         return None
-    shown = [Dot(_named(schedule), _spread(schedule), f"{_rate(schedule)}, idle {_idle(schedule)} %") for schedule in schedules]
-    best = max(schedules, key=lambda schedule: _spread(schedule).value)
-    title = f"{best.entry['schedule']} makes most tokens a second; its stages wait {_idle(best)} % of the time"
-    return dots.plot([Panel("tokens/s, from the slowest run to the fastest", shown)], title, group.heading)
+    shown = [Dot(_named(schedule), _spread(schedule), _words(schedule), right=not schedule.is_wrong) for schedule in schedules]
+    return dots.plot([Panel("tokens/s, from the slowest run to the fastest", shown)], _finding(schedules), group.heading)
+
+
+def _words(schedule: Schedule) -> str:
+    return f"{_rate(schedule)}, idle {_idle(schedule)} %" + (", output wrong" if schedule.is_wrong else "")
+
+
+def _finding(schedules: Sequence[Schedule]) -> str:
+    """Which schedule makes most tokens a second; one whose output is wrong does not count."""
+    right = [schedule for schedule in schedules if not schedule.is_wrong]
+    if not right:
+        return "No schedule has a right output"
+    best = max(right, key=lambda schedule: _spread(schedule).value)
+    return f"{best.entry['schedule']} makes most tokens a second; its stages wait {_idle(best)} % of the time"
 
 
 def _named(schedule: Schedule) -> str:
