@@ -351,6 +351,14 @@ def test_the_picture_has_no_panel_of_published_points_alone() -> None:
     assert ">ds-inference</text>" in picture and ">published ×8</text>" in picture and ">ds-zero</text>" not in picture
 
 
+def test_a_point_whose_output_is_wrong_is_marked_in_the_picture_and_in_its_description() -> None:
+    right = [cell("ds-inference", size, 9.0 / size) for size in (1, 8)]
+    wrong = cell("ds-inference", 32, 0.2, checked=synthetic.check(0.5, passed=False))
+    picture, clean = (token_curves.batch_plot(group_of(some), ARTICLE) for some in ([*right, wrong], right))
+    assert picture and picture.count(">✗</text>") == 1 and "0.200 in batch 32 (output wrong or not checked)" in picture
+    assert "; ✗: output wrong or not checked</text>" in picture and clean and "✗" not in clean
+
+
 def test_lines_of_one_case_on_other_numbers_of_gpus_look_different() -> None:
     some = [cell("ds-inference", size, 9.0 / size, count=count) for size in (1, 8) for count in (1, 2)]
     one = token_curves.batch_plot(group_of([record for record in some if record.job.device_count == 1]), ARTICLE)

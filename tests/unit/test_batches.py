@@ -536,7 +536,9 @@ def test_the_plot_is_a_whole_svg_and_the_same_each_time() -> None:
 
 def test_a_wrong_output_does_not_lead_the_picture_of_rates():
     right, wrong = sweep(1.0, 2.0), a_run("batch", 1000.0, 4, checked=check(0.5, passed=False))
-    assert "<title>batch makes most items a second in batch 2: 2.00</title>" in throughput.draw(group_of([*right, wrong]))
+    picture = throughput.draw(group_of([*right, wrong]))
+    assert "<title>batch makes most items a second in batch 2: 2.00</title>" in picture
+    assert "<desc>batch: 1.00 in batch 1, 2.00 in batch 2, 4.00 in batch 4 (output wrong or not checked)</desc>" in picture and picture.count(">✗<") == 1
     wrongs = [a_run("batch", 1000.0, size, checked=check(0.5, passed=False)) for size in (1, 2)]
     assert "<title>No row has a right output</title>" in throughput.draw(group_of(wrongs))
 

@@ -1,7 +1,7 @@
 """Numbers over the batch size: a small panel per system, both axes logarithmic and the same for all, each line named at its end."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from scripts import stats
@@ -14,14 +14,19 @@ PANEL, GAP, FOOT, NAME = 190.0, 40.0, 14.0, 13.0
 LONGEST_NAME = 22
 MOST_SIZES = 9
 
+#: The mark of a point whose output failed its check or was not checked, and its meaning.
+WRONG = "✗"
+WRONG_WORDS = "output wrong or not checked"
+
 
 @dataclass(frozen=True)
 class Curve:
-    """A line of a panel, `points` {batch size: number}; published numbers are drawn hollow and dotted."""
+    """A line of a panel, `points` {batch size: number}; published numbers are drawn hollow and dotted. Points in a batch size of `wrong` are marked."""
 
     name: str
     points: Mapping[int, stats.Estimate]
     published: bool = False
+    wrong: Collection[int] = ()
 
 
 def plot(panels: Mapping[str, Sequence[Curve]], title: str, subtitle: str, unit: str) -> str | None:
@@ -44,7 +49,8 @@ def plot(panels: Mapping[str, Sequence[Curve]], title: str, subtitle: str, unit:
         for number, curve in enumerate(of_panel):
             _draw(picture, curve, f"s{number % len(SERIES)}", across, up, sizes)
         _names(picture, of_panel, across, up)
-    picture.text(20, picture.height - 10, f"{unit}; both axes logarithmic", "muted small")
+    marked = f"; {WRONG}: {WRONG_WORDS}" if any(curve.wrong for curve in curves) else ""
+    picture.text(20, picture.height - 10, f"{unit}; both axes logarithmic{marked}", "muted small")
     return picture.svg()
 
 
@@ -69,6 +75,8 @@ def _draw(picture: Picture, curve: Curve, style: str, across: scales.Scale, up: 
         if ends := point.ends:
             picture.line(x, up.at(ends[0]), x, up.at(ends[1]), f"{style} stroke", 1.5)
         picture.dot(x, y, style, hollow=curve.published, radius=3)
+        if size in curve.wrong:
+            picture.text(x, y - 7, WRONG, f"{style} words small", "middle")
     picture.path(run, style, "2 3" if curve.published else "")
 
 
@@ -83,7 +91,11 @@ def _names(picture: Picture, curves: Sequence[Curve], across: scales.Scale, up: 
 
 def _told(panels: Mapping[str, Sequence[Curve]]) -> list[str]:
     return [
-        f"{name}, {curve.name}: " + ", ".join(f"{stats.significant(point.value)} in batch {size}" for size, point in sorted(curve.points.items()))
+        ", ".join(filter(None, (name, curve.name))) + ": " + ", ".join(_point(curve, size) for size in sorted(curve.points))
         for name, curves in panels.items()
         for curve in curves
     ]
+
+
+def _point(curve: Curve, size: int) -> str:
+    return f"{stats.significant(curve.points[size].value)} in batch {size}" + (f" ({WRONG_WORDS})" if size in curve.wrong else "")

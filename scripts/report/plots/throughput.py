@@ -19,7 +19,8 @@ def draw(group: Group, article: Article | None = None) -> str | None:
     points: dict[str, dict[int, stats.Estimate]] = {}
     for name, row, rate in rated:
         points.setdefault(name, {})[row.batch_size] = rate
-    curves = [Curve(name, of_name) for name, of_name in points.items()]
+    wrong = {(name, row.batch_size) for name, row, _ in rated if not row.output_is_right}
+    curves = [Curve(name, of_name, wrong={size for size in of_name if (name, size) in wrong}) for name, of_name in points.items()]
     return sweeps.plot({"": curves}, _finding(rated), group.heading, "items/s over the batch size, texts a call") if curves else None
 
 

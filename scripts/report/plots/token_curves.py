@@ -28,8 +28,9 @@ def batch_plot(group: Group, article: Article | None) -> str | None:
     # A panel of published points alone would show a system that did not run here.
     ran = {name for name, _ in measured}
     panels = {name: [_published(name, group, article)] for name in cases if name in ran}
+    wrong = {(row.case, row.count, row.batch_size) for row in token_times.rows_of(group, article) if not token_times.is_right(row)}
     for (name, count), points in sorted(measured.items()):
-        panels.setdefault(name, []).append(Curve(f"×{count}", points))
+        panels.setdefault(name, []).append(Curve(f"×{count}", points, wrong={size for size in points if (name, count, size) in wrong}))
     title = _finding(group, article)
     beside = legend([*(count for _, count in measured), *(case.gpus for name, case in cases.items() if name in ran)], "GPU")
     return sweeps.plot(panels, title, group.heading, f"ms/token over the batch size, each token counted once{beside}")

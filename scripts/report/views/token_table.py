@@ -12,6 +12,7 @@ from scripts.articles import Article, Case
 from scripts.report import cells, published, rerun_command
 from scripts.report.cells import NONE
 from scripts.report.plots import token_curves
+from scripts.report.plots.sweeps import WRONG
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks, code, lines
 from scripts.report.view import View
@@ -22,7 +23,6 @@ from scripts.verdicts.row_groups import Group
 from scripts.verdicts.run_facts import cold_ms_of
 from scripts.verdicts.token_times import METRIC
 
-WRONG = "✗"
 NOT_RUN = "not run"
 
 NOTES = Markdown(
