@@ -395,6 +395,13 @@ def test_the_fastest_system_of_a_model_is_told_with_those_it_was_compared_with(o
     ]
 
 
+@pytest.mark.parametrize(("article", "case"), [("inference-tools", "int8"), ("long-prompts", "vllm")])
+def test_the_fastest_system_and_the_limits_are_told_where_no_row_may_judge_a_claim(article: str, case: str, tmp_path: Path) -> None:
+    page(tmp_path, [record(job(case, article=article, variant="controlled", new_tokens=(1, 128)), 50.0)])
+    text = index_of(tmp_path)
+    assert "## Did it hold?" not in text and "## Which system is the fastest?" in text and "Limits: weights random; devices SYNTHETIC GPU" in text
+
+
 def test_a_system_with_a_wrong_output_or_in_another_setting_is_not_the_fastest(tmp_path: Path) -> None:
     wrong = record(job("deepspeed", 2), 10.0, checked=synthetic.check(0.5, passed=False))
     alone = record(job("deepspeed", 2, variant="controlled"), 10.0)

@@ -22,17 +22,23 @@ from scripts.verdicts.run_facts import is_on_stand_in
 #: An item of a list within a list: GitHub and the site's Markdown both take four spaces.
 NESTED = Markdown("    - ")
 
+HEADING = Markdown("## Did it hold?")
+
 #: The picture's name below plots/.
 PICTURE = "claims"
 
 
 def section(verdicts: Mapping[str, ArticleVerdicts], pictured: bool, systems: Markdown, limits: Markdown) -> Markdown:
-    """Counts, picture, limits and the comparisons of systems; "" where no row may judge a claim. `pictured`: there is a picture."""
+    """Counts and picture where a row may judge a claim; limits and the comparisons of systems, which need no claim; "" where there is neither.
+
+    `pictured`: there is a picture.
+    """
     chosen = every_claim(verdicts)
-    if not any(claim.headline.group for claim in chosen):
+    claimed = any(claim.headline.group for claim in chosen)
+    if not (claimed or systems):
         return Markdown()
     picture = Markdown(f"![Every claim: the published ratio and the measured one](plots/{PICTURE}.svg)") if pictured else Markdown()
-    return blocks(tally(chosen, "#method"), picture, limits, systems)
+    return blocks(*((HEADING, tally(chosen, "#method"), picture) if claimed else ()), limits, systems)
 
 
 def claim_lines(verdicts: ArticleVerdicts) -> Markdown:
