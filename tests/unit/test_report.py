@@ -638,6 +638,8 @@ def test_sparse_records_are_rows_too(tmp_path: Path) -> None:
         tmp_path, [dataclasses.replace(full, host=bare, guest=guest), dataclasses.replace(record(job("bminf"), status="failed", reason="died"), host=bare)]
     )
     assert "ok, output not checked" in text and "- bminf on 1 GPU: failed — died" in text
+    assert "| bminf | 1 | docker | — |" in text and "on the host |" not in text, "a container whose image is not told"
+    assert "| — | — |" in next(line for line in text.splitlines() if "| failed | 2026-11-21T04:10:00Z |" in line), "no wall time is told, not one of 0.0 s"
 
 
 def test_a_row_on_several_gpus_names_what_the_machine_told_nccl(tmp_path: Path) -> None:

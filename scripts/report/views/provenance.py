@@ -110,6 +110,13 @@ def _image(row: Row) -> dict[str, object]:
     return row.record.host.get("image") or {}
 
 
+def _image_tag(row: Row) -> Markdown | str:
+    """A dash for a container whose result tells no image."""
+    if tag := _image(row).get("tag"):
+        return code(tag)
+    return "none, on the host" if row.record.host["engine"] == "host" else NONE
+
+
 def _image_id(run: Record) -> str:
     """The digest or id, cut to what tells images apart. Images of one set of pins differ where local stand-ins for their base differ."""
     image = run.host.get("image") or {}
@@ -126,7 +133,7 @@ def _images(group: Group) -> Markdown:
         Column[Row]("case", lambda row: row.name, words=True),
         Column[Row](cells.devices(group), lambda row: row.count, words=True),
         Column[Row]("engine", lambda row: row.record.host["engine"], words=True),
-        Column[Row]("image", lambda row: code(_image(row)["tag"]) if _image(row).get("tag") else "none, on the host", words=True),
+        Column[Row]("image", _image_tag, words=True),
         Column[Row]("id or digest", lambda row: Markdown(", ").join(code(one) for one in _image_ids(row)) or NONE, words=True),
         Column[Row]("pins", lambda row: code(_image(row).get("pins_id") or row.record.host.get("pins_id") or "") or NONE, words=True),
         Column[Row]("image or its base is a stand-in", lambda row: NONE if not _image(row) else "yes" if row.is_on_stand_in else "no", words=True),
@@ -277,7 +284,7 @@ def runs_table(records: Sequence[Record], runs_link: str) -> Markdown:
         Column[Record]("started, UTC", lambda record: record.host["started_at"], words=True),
         Column[Record]("commit", _commit, words=True),
         Column[Record]("mean call, ms (new tokens)", _means, words=True),
-        Column[Record]("wall time, s", lambda record: f"{record.host.get('wall_s') or 0:.1f}"),
+        Column[Record]("wall time, s", lambda record: cells.decimal(record.host.get("wall_s"), 1)),
     ]
     return table(columns, sorted(records, key=lambda record: record.id))
 
