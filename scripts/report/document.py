@@ -207,18 +207,22 @@ def _kept() -> list[Written]:
 
 def check_pages() -> None:
     """Raise KitError where a page or plot of the kit's reports, the README's headlines or a number in a page written by hand is not what its results give."""
-    kept = _kept()
-    _refuse_faults(kept)
-    for written in kept:
+    every = _kept()
+    _refuse_faults(every)
+    for written in every:
         out = written.out
         expected = {out / "plots" / f"{name}.svg": picture for name, picture in written.content.pictures.items()}
         expected |= {out / name: text for name, text in written.texts.items()}
         stale = [path for path, text in expected.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
         stale += [path for path in [*(out / "plots").glob("*.svg"), *pages.written_by_the_kit(out)] if path not in expected]
-        if stale:
-            raise KitError(f"{stale[-1].relative_to(ROOT)} is not what {out.relative_to(ROOT)}/runs gives. Try: make report")
-    headlines.check(headlines.table(kept[0].content.verdicts))
-    quoted.check([record for written in kept for record in written.content.records])
+        foreign = [path for path in stale if path not in expected and path.suffix == ".svg" and path.stem not in pages.pictures_shown(out)]
+        if made := [path for path in stale if path not in foreign]:
+            raise KitError(f"{made[-1].relative_to(ROOT)} is not what {out.relative_to(ROOT)}/runs gives. Try: make report")
+        if foreign:
+            place = foreign[0].relative_to(ROOT)
+            raise KitError(f"no page shows the plot {place}, and make report keeps such files; type rm {place}")
+    headlines.check(headlines.table(every[0].content.verdicts))
+    quoted.check([record for written in every for record in written.content.records])
 
 
 def write(runs: Path, out: Path, with_rows: bool = False) -> Path:

@@ -36,5 +36,22 @@ def test_a_plot_of_rows_that_are_gone_goes_too(tmp_path):
     assert before.isdisjoint(path.name for path in (tmp_path / "plots").iterdir())
 
 
+def test_a_check_names_a_plot_that_no_page_shows_with_the_command_that_removes_it(tmp_path, monkeypatch):
+    synthetic.write(tmp_path / "runs", [synthetic.record(synthetic.job("int8"), 50.0)])
+    document.write(tmp_path / "runs", tmp_path)
+    written = document._written(tmp_path / "runs", tmp_path)
+    monkeypatch.setattr(document, "ROOT", tmp_path)
+    monkeypatch.setattr(document, "_kept", lambda: [written])
+    for page in (document.headlines, document.quoted):
+        monkeypatch.setattr(page, "check", lambda _: None)
+    document.check_pages()
+    (tmp_path / "plots" / "figure1.svg").write_text("mine")
+    with pytest.raises(KitError, match="no page shows the plot plots/figure1.svg, and make report keeps such files; type rm plots/figure1.svg"):
+        document.check_pages()
+    (tmp_path / "method.md").write_text(f"{(tmp_path / 'method.md').read_text()}more")
+    with pytest.raises(KitError, match="method.md is not what ./runs gives. Try: make report"):
+        document.check_pages()
+
+
 def test_the_report_of_a_folder_with_another_name_gets_a_folder_of_its_own(tmp_path):
     assert [results.report_of(tmp_path / name) for name in ("runs", "mine")] == [tmp_path, tmp_path / "mine-report"]
