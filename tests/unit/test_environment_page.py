@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from scripts import articles
 from scripts.report.views import provenance
 from scripts.verdicts import row_groups
@@ -37,6 +39,18 @@ def test_each_of_ten_runs_of_a_row_is_named_with_its_raw_result_and_the_lines_te
     assert places == [f"../runs/{run.id}/result.json" for run in runs]
     assert first[1].startswith(f"[{runs[0].id}](") and "[-02](" in first[1] and second[1].startswith(f"[{runs[5].id}]("), "each line begins with a whole id"
     assert " …" not in page
+
+
+@pytest.mark.parametrize("differs", ["", "GPUs", "commit", "image"])
+def test_runs_share_a_line_only_on_the_same_gpus_at_the_same_commit_and_from_the_same_image(differs: str) -> None:
+    first, second = synthetic.repeated(synthetic.record(synthetic.job("int8"), 12.0), 2)
+    if differs == "GPUs":
+        synthetic.on_gpus(second, "GPU-other")
+    elif differs == "commit":
+        second.host["commit"] = "2" * 40
+    elif differs == "image":
+        second.host["image"]["id"] = "sha256:bbbbbbbbbbbbbbbb"
+    assert len(lines_of(first, second)[0]) == (2 if differs else 1)
 
 
 def test_a_run_that_does_not_count_says_why() -> None:

@@ -439,6 +439,16 @@ def test_joules_are_those_of_the_middle_run_that_has_them():
     assert long["J a token"] == "2.00", "three of five runs have none, the middle one among them"
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0), (2, 0, 1)])
+def test_of_runs_with_other_joules_the_middle_one_by_time_is_shown_wherever_it_stands(order):
+    runs = []
+    for number, place in enumerate(order, 1):
+        one = record(job("deepspeed", 2, **CONTROLLED), (300.0, 1280.0 + 100 * place), spread=0, number=number)
+        runs.append(synthetic.probed(one, joules=1280.0 * (3, 2, 7)[place]))
+    _, long = cells_of(energy.section(group_of(*runs), None), "deepspeed")
+    assert long["J a token"] == "4.00" and long["least to most of the runs, J a token"] == "4.00 to 14.0 in 3 runs"
+
+
 def test_joules_of_which_a_gpu_s_do_not_count_are_none():
     run = synthetic.probed(record(job("deepspeed", 2, **CONTROLLED), (300.0, 1280.0)))
     for window in run.host["energy"]:

@@ -88,6 +88,11 @@ def test_a_row_is_a_line_of_the_data_for_each_number_of_new_tokens() -> None:
     assert document["columns"].keys() == lines[0].keys() and all(document["columns"].values())
 
 
+def test_a_published_mean_stands_beside_the_very_calls_that_it_is_of() -> None:
+    lines, _ = rows_as_data([record(job("int8", new_tokens=(1, 16)), (71.65, 900.0))])
+    assert [(line["new_tokens"], line["published_mean_ms"]) for line in lines] == [("1", "143.3"), ("16", "")]
+
+
 def test_a_row_that_failed_is_a_line_without_a_time_and_few_runs_have_no_interval() -> None:
     failed, ok = record(job("int8"), status="oom", reason="out of memory"), record(job("deepspeed", 2), 10.0)
     lines = {line["case"]: line for line in rows_as_data([failed, *synthetic.repeated(ok)])[0]}
