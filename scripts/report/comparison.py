@@ -3,7 +3,7 @@
 A and B are each a run (its id or folder), a folder of runs, or a git revision, whose reports/runs counts. Rows are compared where
 they are of the same article, case, variant, batch size, number of devices, stack, device, host, engine and weights; ACROSS names
 some of the last five that may differ. If one side alone has many rows, these are only counted; ALL_ROWS=1 lists them. The output
-is Markdown; THRESHOLD=5 ends with exit code 1 where a row's whole interval is slower by more than 5 %.
+is Markdown; THRESHOLD=5 ends with exit code 1 where a row's whole interval is slower by more than 5 %, and where it judged no row.
 """
 
 import dataclasses
@@ -62,6 +62,11 @@ class Difference:
     means_ms: tuple[float, float] | None = None
     reason: str = ""
     sides: tuple[str, str] = ("", "")
+
+    @property
+    def is_judged(self) -> bool:
+        """Was a word found by the rule of the verdicts, or did nothing change?"""
+        return self.word in (FASTER, SLOWER, parts.UNDECIDED, SAME)
 
     def is_slower_by(self, percent: float) -> bool:
         """Is B slower by more than `percent` with its whole interval?"""

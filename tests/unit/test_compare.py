@@ -316,6 +316,16 @@ def test_a_side_without_a_run_is_refused_and_a_threshold_over_nothing_fails(tmp_
     assert "THRESHOLD=5 judged nothing" in judging.stderr and "skipped" in plain.stderr and "damaged-01" in plain.stderr
 
 
+@pytest.mark.slow
+def test_a_threshold_over_rows_of_too_few_runs_fails(tmp_path):
+    for name, means_ms in (("a", [50.0]), ("b", [90.0]), ("five", [90.0] * 5)):
+        synthetic.write(tmp_path / name, runs(job("int8"), *means_ms, seed=len(name)))
+    few, enough = (run(A=str(tmp_path / a), B=str(tmp_path / b), THRESHOLD="5") for a, b in (("a", "b"), ("five", "five")))
+    assert few.returncode == 1 and "| not comparable " in few.stdout
+    assert "THRESHOLD=5 judged nothing: no row of both may judge, as the column “why” says; five runs of each may: REPEATS=5" in few.stderr
+    assert enough.returncode == 0 and "Nothing changed." in enough.stdout
+
+
 def test_a_folder_that_is_not_there_yet_names_a_command_that_makes_it(tmp_path):
     with pytest.raises(UsageError, match=r"B is '\.\./no/runs', which is not a folder, .*; type make bench-layer-parallel RUNS=\.\./no/runs, which makes"):
         compared_runs.of("B", "../no/runs", tmp_path)
