@@ -13,6 +13,11 @@ Told = TypeVar("Told", bound=Hashable)
 
 NONE = "—"
 MARK = "†"
+#: Beside the number of a row's runs where all of them were disturbed, in tables of rows of several settings; pages of settings give reasons.
+DISTURBED = "disturbed"
+DISTURBED_NOTE = Markdown(
+    f"- *{DISTURBED}*: the machine was disturbed in each run of the row, so its time judges nothing; the setting's page gives the reason."
+)
 
 
 def gib(size_bytes: float | None, decimals: int = 2) -> str:
@@ -66,6 +71,11 @@ def status(row: Row) -> Markdown:
     if not row.check:
         return Markdown("ok" if row.measured_without_calls or row.is_calibration else "ok, output not checked")
     return Markdown("ok" if row.output_is_right else "ran, **output FAILED**")
+
+
+def runs(count: str, row: Row, new_tokens: int | None = None) -> str:
+    """ "5", or "5, disturbed" where no run of the row, or none with calls of so many new tokens, is undisturbed."""
+    return count if row.undisturbed(new_tokens) else f"{count}, {DISTURBED}"
 
 
 def case(row: Row) -> str:

@@ -499,6 +499,8 @@ def test_the_index_has_all_workloads_the_fastest_first_and_requests_over_time_be
     assert [cells[0].split("]")[0] for cells in lines] == ["[workload-continuous b256", "[workload-naive b256", "[serving-vllm b2"]
     assert [cells[4:8] for cells in lines[:2]] == [["256", "2,000", "1", "40.0"], ["256", "2,000", "1", "20.0"]]
     assert lines[0][9] == "4.17 min" and lines[2][9:11] == ["—", "4"]
+    texts[0].host["conditions"] = {"marks": ["busy"], "disturbed": ["busy"]}
+    assert [cells[6] for cells in told(*texts)] == ["1", "1, disturbed"]
     texts[1].guest.check = synthetic.check(0.2, passed=False)
     assert len(told(*texts)) == 1, "a wrong output is no answer"
     groups = row_groups.build(texts, {"batch-generate": ARTICLE})

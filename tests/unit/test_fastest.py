@@ -92,6 +92,23 @@ def test_the_fastest_and_the_next_system_need_five_runs_and_a_slower_one_does_no
     assert line_of(*tested, a_row("tensor-parallel", 1600.0))[0] == "▼ int8"
 
 
+def disturbed(runs):
+    for run in runs:
+        run.host["conditions"] = {"marks": ["busy"], "disturbed": ["busy"]}
+    return runs
+
+
+def test_five_runs_on_a_disturbed_machine_are_marked_and_go_behind_five_on_a_quiet_one():
+    quiet, second = repeated(a_row("int8", 1280.0)), repeated(a_row("deepspeed", 2560.0))
+    busy = [*disturbed(repeated(a_row("int8", 640.0, count=2, stack="hopper"))), a_row("deepspeed", 1920.0, count=2, stack="hopper")]
+    assert line_of(*quiet, *second) == ("int8", "10.0", "1", "2", "5") and "disturbed" not in shown(*quiet, *second)
+    assert line_of(*quiet, *second, *busy) == ("int8", "10.0", "1", "2", "5")
+    assert elsewhere(*quiet, *second, *busy) == "int8: 5.00, 2 GPUs, 5 runs, disturbed"
+    assert line_of(*quiet, *disturbed(second))[0] == "▼ int8" and "× deepspeed, 5 runs, disturbed |" in shown(*quiet, *second)
+    assert line_of(*disturbed(quiet), *second) == ("▼ int8", "10.0", "1", "2", "5, disturbed")
+    assert "- *disturbed*: the machine was disturbed in each run of the row, so its time judges nothing" in shown(*quiet)
+
+
 def test_a_setting_with_the_fastest_row_goes_before_one_that_compares_more_systems():
     fast = [row for case in ("int8", "deepspeed") for row in repeated(a_row(case, 640.0))]
     many = [row for case in ("int8", "deepspeed", "tensor-parallel") for row in repeated(a_row(case, 1280.0, stack="hopper"))]

@@ -561,6 +561,14 @@ def test_where_torch_tells_no_peak_the_same_work_tells_what_a_gpu_held():
     assert cells_of(same_work_lines(today, plain), "vllm")[0]["allocated, GiB"] == "—"
 
 
+def test_a_row_of_disturbed_runs_alone_is_marked_among_the_same_work():
+    today, plain = (float16(record(job(case, **CONTROLLED), (ms, 128 * ms))) for case, ms in (("vllm", 6.0), ("transformers", 16.0)))
+    assert "disturbed" not in same_work_lines(today, plain)
+    today.host["conditions"] = {"marks": ["busy"], "disturbed": ["busy"]}
+    text = same_work_lines(today, plain)
+    assert [cells_of(text, case)[0]["runs"] for case in ("vllm", "transformers")] == ["5, disturbed", "5"] and "- *disturbed*: " in text
+
+
 def test_weights_of_recipe_1_stand_in_for_a_system_without_later_ones():
     earlier = [float16(record(job(case, recipe=1, **CONTROLLED), (9.0, 1152.0), number=number)) for case in ("transformers", "deepspeed") for number in (1, 2)]
     later = [float16(record(job(case, **CONTROLLED), (16.0, 2048.0))) for case in ("transformers", "compiled")]

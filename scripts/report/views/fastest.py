@@ -5,7 +5,7 @@ Rows of different groups are never compared. Of the groups that measured a model
     1. its calls make further tokens
     2. it compares several systems
     3. verdicts rest on its weights
-    4. its fastest row has enough runs
+    4. its fastest row has enough undisturbed runs
     5. its fastest row is the fastest of all
 
 A faster row of another group is named beside the line; if it has too few runs, so is the fastest with enough. A batch whose tokens take longer than
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from bench.models import weights
 from scripts import stats
+from scripts.report import cells
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks, lines, link
@@ -122,6 +123,7 @@ def section(groups: Sequence[Group]) -> Markdown:
         ELSEWHERE_NOTE: ELSEWHERE in shown,
         NOTE: True,
         Markdown(RECIPE_1_NOTE): RECIPE_1 in shown,
+        cells.DISTURBED_NOTE: cells.DISTURBED in shown,
     }
     return blocks(HEADING, LEAD, shown, lines(*(note for note, is_needed in notes.items() if is_needed))) if found else Markdown()
 
@@ -189,7 +191,7 @@ def _leading(timed: Sequence[Timed]) -> Sequence[Timed]:
 
     def rank(timed: Sequence[Timed]) -> tuple[float, ...]:
         best = _best(timed)
-        return _decodes(timed), _systems(timed) > 1, _can_judge(timed), _runs(best) >= stats.LEAST_RUNS, -best.ms
+        return _decodes(timed), _systems(timed) > 1, _can_judge(timed), _is_tested(best), -best.ms
 
     return max(by_group.values(), key=rank)
 
@@ -214,8 +216,8 @@ def _names(compared: Sequence[Timed]) -> Markdown:
     best = _best(compared)
     alike = sorted({one.row.case for one in compared if one.row.case != best.row.case and _alike(one, best)})
     name = link(OR.join([best.row.case, *alike]), f"#{best.group.slug}")
-    is_untested = any(_runs(one) < stats.LEAST_RUNS for one in (best, *_next(compared)))
-    return Markdown(f"{SIGNS[NOT_TESTED]} ") + name if is_untested else name
+    are_tested = all(map(_is_tested, (best, *_next(compared))))
+    return name if are_tested else Markdown(f"{SIGNS[NOT_TESTED]} ") + name
 
 
 def _next(compared: Sequence[Timed]) -> Sequence[Timed]:
@@ -247,7 +249,7 @@ def _faster_elsewhere(compared: Sequence[Timed], timed: Sequence[Timed]) -> Mark
     faster = [one for one in _no_worse(timed, compared) if one.ms < _best(compared).ms]
     if not faster:
         return Markdown()
-    fastest, tested = _best(faster), [one for one in faster if _runs(one) >= stats.LEAST_RUNS]
+    fastest, tested = _best(faster), [one for one in faster if _is_tested(one)]
     first = [_best(tested)] if tested and _best(tested) is not fastest else []
     return Markdown("; ").join(map(_row_elsewhere, [*first, fastest]))
 
@@ -262,7 +264,7 @@ def _link(one: Timed) -> Markdown:
 
 def _runs_in_words(one: Timed) -> str:
     """ "5 runs"."""
-    return counted(_runs(one), "run")
+    return cells.runs(counted(_runs(one), "run"), one.row, one.row.new_tokens[-1])
 
 
 def _no_worse(timed: Sequence[Timed], compared: Sequence[Timed]) -> Sequence[Timed]:
@@ -286,9 +288,14 @@ def _runs(one: Timed) -> int:
     return len(one.row.runs_of(one.row.new_tokens[-1]))
 
 
+def _is_tested(one: Timed) -> bool:
+    """Has the row enough undisturbed runs?"""
+    return len(one.row.undisturbed(one.row.new_tokens[-1])) >= stats.LEAST_RUNS
+
+
 def _runs_of(best: Timed) -> str:
     """ "5", or "5, recipe 1" where the fastest row has weights of that recipe."""
-    return f"{_runs(best)}" + ("" if _can_judge([best]) else f", {RECIPE_1}")
+    return cells.runs(f"{_runs(best)}", best.row, best.row.new_tokens[-1]) + ("" if _can_judge([best]) else f", {RECIPE_1}")
 
 
 def _best(timed: Sequence[Timed]) -> Timed:

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from scripts import stats
+from scripts.report import cells
 from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks, link
 from scripts.report.views import rate, workload
@@ -34,11 +35,11 @@ def section(groups: Sequence[Group]) -> Markdown:
         Column[_Line]("GPU", lambda line: line.group.key.model, words=True),
         Column[_Line]("texts at once", lambda line: line.row.batch_size),
         Column[_Line]("texts", lambda line: f"{rates.figure(line.row, 'workload')['items']:,}"),
-        Column[_Line]("runs", lambda line: len(line.row.counted_runs)),
+        Column[_Line]("runs", lambda line: cells.runs(f"{len(line.row.counted_runs)}", line.row)),
         *(_of_row(column) for column in [*rate.rate_columns("answer tokens/s"), *latencies]),
     ]
-    notes = workload.OVER_TIME if latencies[0].when else Markdown()
-    return blocks(WORDS, table(columns, found), notes) if found else Markdown()
+    shown, notes = table(columns, found), workload.OVER_TIME if latencies[0].when else Markdown()
+    return blocks(WORDS, shown, notes, cells.DISTURBED_NOTE if cells.DISTURBED in shown else Markdown()) if found else Markdown()
 
 
 def pointer(groups: Sequence[Group]) -> Markdown:

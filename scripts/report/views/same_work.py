@@ -186,7 +186,7 @@ def section(groups: Sequence[Group], article: Article) -> Markdown:
         Column[Line]("dtype", lambda line: line.row.dtype, words=True),
         Column[Line]("GPUs", lambda line: line.row.count),
         Column[Line]("published", lambda line: line.published),
-        Column[Line]("runs", lambda line: line.runs),
+        Column[Line]("runs", lambda line: cells.runs(f"{line.runs}", line.row, line.new_tokens)),
         Column[Line]("ms a step with the prompt" if prompts else "ms a step", lambda line: line.in_words(prompts)),
         Column[Line]("items/s", lambda line: cells.significant(line.items_per_s)),
         Column[Line]("allocated, GiB", lambda line: line.memory),
@@ -197,7 +197,8 @@ def section(groups: Sequence[Group], article: Article) -> Markdown:
     for line in found:
         tables.setdefault(_title(line), []).append(line)
     told = (part for title, of_table in tables.items() for part in (title, table(columns, of_table)))
-    return blocks(NOTE, above, *told, text.lines(*map(_wrong, left_out(groups, article, found)))) if found else Markdown()
+    disturbed = [cells.DISTURBED_NOTE] if any(not line.row.undisturbed(line.new_tokens) for line in found) else []
+    return blocks(NOTE, above, *told, text.lines(*disturbed, *map(_wrong, left_out(groups, article, found)))) if found else Markdown()
 
 
 def _wrong(line: Line) -> Markdown:
