@@ -1,7 +1,6 @@
 """What stood behind the numbers: the environment of each group, and the runs themselves."""
 
 import collections
-import functools
 import json
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,14 +19,19 @@ from scripts.verdicts import row_groups, run_facts
 from scripts.verdicts.row import Row
 from scripts.verdicts.row_groups import Group
 
-#: The libraries whose versions stand in the table, beside Python and torch, where an environment has them; `libraries` adds those of other backends.
+#: The libraries whose versions stand in the table, beside Python and torch, where an environment has them; `libraries` adds that of a new backend.
 LIBRARIES = ("transformers", "accelerate", "tensor-parallel", "bitsandbytes", "deepspeed", "bminf", "vllm", "numpy")
 
 
-@functools.cache
-def libraries() -> list[str]:
-    """LIBRARIES, then the first package of each backend's own pins, which is the library that the backend is for."""
-    own = (next(iter(table.get(stack, {}).get("pins", {})), "") for table in pins.load().backends.values() for stack in table["stacks"])
+def libraries(backends: Iterable[str]) -> list[str]:
+    """LIBRARIES, then the first package of each of these backends' own pins, which is the library that the backend is for.
+
+    Only the backends of the rows count: a library of another backend may be in the images of these rows too, by chance, and a new backend
+    would change pages of committed results.
+    """
+    known = pins.load().backends
+    tables = [known[name] for name in dict.fromkeys(backends) if name in known]
+    own = (next(iter(table.get(stack, {}).get("pins", {})), "") for table in tables for stack in table["stacks"])
     return [name for name in dict.fromkeys((*LIBRARIES, *own)) if name]
 
 
@@ -101,7 +105,7 @@ def _versions(group: Group) -> Markdown:
         Column[Row](cells.devices(group), lambda row: row.count),
         Column[Row]("Python", lambda row: row.environment.get("python") or NONE),
         Column[Row]("torch", _torch),
-        *(_version(name) for name in libraries() if any(name in row.packages for row in group.rows)),
+        *(_version(name) for name in libraries(row.record.job.backend for row in group.rows) if any(name in row.packages for row in group.rows)),
     ]
     return table(columns, group.rows)
 
