@@ -12,7 +12,7 @@ from scripts.machine import cores
 from scripts.results import marks
 from scripts.run import cost, outcome, plan, rounds, several
 from scripts.run.engines import demo_environments
-from scripts.run.options import Options
+from scripts.run.options import Options, typed_with_make
 from scripts.run.runner import Planned
 from scripts.units import counted
 from scripts.verdicts import calibration, row_groups
@@ -27,11 +27,12 @@ def calibrate(slug: str, asked: Options) -> int:
 
     With JOBS=n the kernel then runs n times at once; how much longer it takes shows what other jobs cost here.
     """
-    _refuse_what_it_ignores(asked)
+    _refuse_other_cases(asked)
     # The engine `host` brings this stack along, so the user need not type one.
     own = demo_environments.STACK if asked.engine == "host" and asked.stack == "article" and not asked.python_host else asked.stack
     repeats = asked.repeats if asked.repeats > 1 else stats.LEAST_RUNS
     asked = dataclasses.replace(asked, article=CALIBRATION, weights="random", stack=own, repeats=repeats)
+    _refuse_what_does_not_measure_here(asked)
     planned = plan.plan(articles.find(CALIBRATION).backends, asked, every=True)
     kernel = [case for case in planned if case.case.name == KERNEL]
     several.cores_of_one(kernel * asked.jobs, asked)  # raises for too many JOBS before anything runs
@@ -48,10 +49,15 @@ def calibrate(slug: str, asked: Options) -> int:
     return failed
 
 
-def _refuse_what_it_ignores(asked: Options) -> None:
+def _refuse_what_does_not_measure_here(asked: Options) -> None:
+    """Raise UsageError for PLAN=1 and SCHEDULER=slurm; the error shows the command of `article` that plans, or submits, these very rows."""
     for pair, typed in (("PLAN=1", asked.plan), ("SCHEDULER=slurm", asked.scheduler == "slurm")):
         if typed:
-            raise UsageError(f"{pair} is typed with calibrate, allowed only with bench and article; try make article-{CALIBRATION} REPEATS=5 {pair}")
+            again = f"make article-{CALIBRATION}{typed_with_make(asked, ('article',))}"
+            raise UsageError(f"{pair} is typed with calibrate, allowed only with bench and article; try {again}")
+
+
+def _refuse_other_cases(asked: Options) -> None:
     for name, names in (("CASES", asked.cases), ("CLAIMS", asked.claims)):
         if names:
             raise UsageError(f"{name} is {','.join(names)!r} with calibrate, which runs all cases of {CALIBRATION}; leave {name} out")

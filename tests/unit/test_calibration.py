@@ -184,12 +184,20 @@ def test_of_two_calibrations_that_of_the_own_gpu_speaks_before_that_of_the_own_l
     assert chosen and chosen.group.key.stack == "hopper"
 
 
-@pytest.mark.parametrize(("typed", "pair"), [(["--plan", "1"], "PLAN=1"), (["--scheduler", "slurm"], "SCHEDULER=slurm")])
-def test_what_a_calibration_does_not_do_is_refused_with_the_command_that_does(typed: list[str], pair: str) -> None:
-    with pytest.raises(
-        UsageError, match=f"{pair} is typed with calibrate, allowed only with bench and article; try make article-calibration REPEATS=5 {pair}$"
-    ):
-        invoke(["calibrate", "--device", "cpu", *typed])
+@pytest.mark.parametrize(
+    ("typed", "again"),
+    [
+        (["--plan", "1"], "WEIGHTS=random PLAN=1"),
+        (["--scheduler", "slurm", "--partition", "gpu"], "WEIGHTS=random SCHEDULER=slurm PARTITION=gpu"),
+        (["--plan", "1", "--device", "cpu", "--engine", "host"], "STACK=demo WEIGHTS=random ENGINE=host DEVICE=cpu PLAN=1"),
+    ],
+)
+def test_what_a_calibration_does_not_do_is_refused_with_the_command_that_does_it_for_the_same_rows(typed: list[str], again: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        invoke(["calibrate", *typed])
+    told, _, command = str(refused.value).partition("; try make article-calibration ")
+    assert told == f"{'PLAN=1' if '--plan' in typed else 'SCHEDULER=slurm'} is typed with calibrate, allowed only with bench and article"
+    assert sorted(command.split()) == sorted([*again.split(), "REPEATS=5"])
 
 
 def test_cases_that_a_calibration_would_lack_are_refused() -> None:
