@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench import forms
 from bench.job import Job
 from scripts import pins, results
 from scripts.articles import Article, Case
@@ -108,12 +109,13 @@ def question(planned: Planned, options: Options, seen: Mapping[str, Any]) -> tup
 def gpus_of(planned: Planned, options: Options, examined: bool = False) -> contextlib.AbstractContextManager[list[gpus.Gpu]]:
     """The GPUs that the case runs on, held for a `with` block; none on a CPU.
 
-    Where there is no GPU, the error proposes `make demo`, but not for a case that is profiled or `examined` by an instrument: the demo does neither.
+    Where there is no GPU, the error proposes `make demo`, but not for a case that is profiled, `examined` by an instrument or without a model, as those
+    of the calibration: the demo does none of these.
     """
     if options.device == "cpu":
         return contextlib.nullcontext([])
     count = None if options.gpu_ids else device_count(planned, options)
-    of_this_case = examined or planned.profiler
+    of_this_case = examined or planned.profiler or not forms.loads(forms.find(planned.case.form))
     instead = demo_environments.in_place_of_gpus(planned.case.backend) if of_this_case else "make demo"
     return gpus.select(count, options.gpu_ids, options.allow_busy, instead)
 

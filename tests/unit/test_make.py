@@ -249,9 +249,9 @@ def test_without_docker_the_same_command_runs_in_the_demos_interpreter(target):
     assert error_of(done).endswith("do without Docker: type ENGINE=host STACK=demo, which brings its own interpreter")
 
 
-def test_without_a_gpu_an_instrument_and_a_profile_propose_themselves_on_the_cpu():
-    for target in ("instrument-layers", "profile-layer-parallel"):
-        done = make(target, "CASES=layer-parallel", "STACK=current", "WEIGHTS=random", LD_LIBRARY_PATH="")
+def test_without_a_gpu_an_instrument_a_profile_and_a_calibration_propose_themselves_on_the_cpu():
+    for target, more in (("instrument-layers", ["CASES=layer-parallel"]), ("profile-layer-parallel", ["CASES=layer-parallel"]), ("calibrate", [])):
+        done = make(target, *more, "STACK=current", "WEIGHTS=random", LD_LIBRARY_PATH="")
         assert "or type DEVICE=cpu SCALE=tiny WEIGHTS=random ENGINE=host STACK=demo, for tiny models on the CPU" in error_of(done)
     assert error_of(make("instrument-layers", "CASES=vllm", "STACK=current", "WEIGHTS=random", LD_LIBRARY_PATH="")).endswith("lists the GPU")
 
