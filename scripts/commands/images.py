@@ -115,7 +115,7 @@ def images() -> None:
 @click.command
 @option("ONLY", values.names(*keeping.PARTS), "keep only these parts", ())
 @option("PIECES", values.size(), "cut archives of images into files of at most this size")
-@option("PYTHONS", values.names(), "the versions of Python to keep the tools for; by default the one that runs the kit", ())
+@option("PYTHONS", values.pythons(), "the versions of Python to keep the tools for; by default the one that runs the kit", ())
 @ARCHIVES
 @_of_named_images
 def archive(images: list[Image], only: tuple[str, ...], pieces: int | None, pythons: tuple[str, ...], archives: Path) -> None:

@@ -19,6 +19,9 @@ LONGEST_CHARACTERS = 1024
 
 UNITS_BYTES = {"MB": 10**6, "GB": 10**9}
 
+#: The tools run on Python 3.11 and newer.
+OLDEST_MINOR = 11
+
 #: {a user's word: the kit's word for it}, where the spelling is nearer to another word of the same choice.
 MEANT = {"gpu": "cuda", "singularity": "apptainer", "enroot": "pyxis"}
 
@@ -96,6 +99,21 @@ def names(*words: str) -> Value:
 
     allowed = f"allowed are {', '.join(words) if words else f'names separated by commas, at most {LONGEST_CHARACTERS:,} characters'}"
     return Value("name,name,…", parse, allowed, lambda text: words[0] if words else _with_commas(text) or "one,another")
+
+
+def pythons() -> Value:
+    """Versions of Python that the tools run on, for example PYTHONS=3.11,3.12."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        versions = tuple(version.strip() for version in _short(text).split(","))
+        for major, *rest in (version.split(".") for version in versions):
+            if major != "3" or len(rest) not in (1, 2):
+                _wrong()
+            _whole(rest[0], OLDEST_MINOR, 99)
+            _whole(rest[-1], 0, 99)
+        return versions
+
+    return Value("3.n,3.n,…", parse, f"allowed are versions of Python from 3.{OLDEST_MINOR} on, separated by commas", lambda text: "3.12")
 
 
 def _with_commas(text: str) -> str:

@@ -42,7 +42,10 @@ def keep_tools(loaded: Pins, where: Path, pythons: Sequence[str] = ()) -> Path:
             ]
             done = subprocess.run(command, capture_output=True, text=True, errors="replace")
             if done.returncode != 0:
-                raise KitError(f"the tools for Python {version} could not be fetched: {programs.last_line(done)}; look at the network and type the same again")
+                why = programs.last_line(done)
+                raise KitError(
+                    f"the tools for Python {version} could not be fetched: {why}; type the same again once the network answers, or another version in PYTHONS"
+                )
     return target
 
 

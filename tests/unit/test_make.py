@@ -100,6 +100,8 @@ def test_make_alone_prints_every_target_with_what_it_does():
         (["article-inference-tools", "ARTICLE=batch-generate"], ["ARTICLE is 'batch-generate'", "try make article-batch-generate"]),
         (["archive", "ARCHIVES=README.md", "ONLY=kit"], ["ARCHIVES is", "README.md is a file, allowed is a folder"]),
         (["archive", "ARCHIVES=README.md/x", "ONLY=kit"], ["ARCHIVES is", "README.md is a file, allowed is a folder"]),
+        (["archive", "ONLY=tools", "PYTHONS=3.10"], ["PYTHONS is '3.10', allowed are versions of Python from 3.11 on, separated by commas; try PYTHONS=3.12"]),
+        (["archive", "ONLY=tools", "PYTHONS=3.12,python3.11"], ["PYTHONS is '3.12,python3.11', allowed are versions of Python from 3.11 on"]),
         (["archive", "ONLY=wheels", "BACKEND=,"], ["BACKEND is ','", "names separated by commas"]),
         (["bench-deepspeed", "CASES=,", "PLAN=1"], ["CASES is ','", "names separated by commas"]),
         (["models", "ARTICLE=demo"], ["real weights need a pin", "make bench-… takes WEIGHTS=random"]),
