@@ -23,7 +23,7 @@ from bench.job import write_whole
 from scripts import pins
 from scripts.containers.container import connect
 from scripts.containers.docker_library import docker
-from scripts.errors import KitError
+from scripts.errors import KitError, UsageError
 from scripts.images import build, offline, pieces
 from scripts.machine import checksums
 from scripts.pins import Image, Pins
@@ -87,10 +87,10 @@ def write_sums(where: Path) -> None:
 
 
 def read_sums(where: Path) -> dict[str, str]:
-    """{name: sha256} of an archive folder; KitError for any other folder."""
+    """{name: sha256} of an archive folder; raises UsageError for any other folder, KitError where the list is damaged."""
     path = where / checksums.NAME
     if not path.is_file():
-        raise KitError(f"{path} is missing: {where} holds no archive; type make archive, or ARCHIVES=/path/to/it")
+        raise UsageError(f"{path} is missing: {where} holds no archive; type make archive, or ARCHIVES=/path/to/it")
     try:
         with path.open("rb") as stream:
             return checksums.parse(stream.read(LARGEST_SUMS_BYTES).decode())

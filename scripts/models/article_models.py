@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.models import weights
 from scripts import articles
-from scripts.errors import KitError
+from scripts.errors import KitError, UsageError
 from scripts.models.files import is_weights, loaded
 from scripts.pins import models as model_pins
 from scripts.pins.models import LockedModel, ModelFile
@@ -66,9 +66,9 @@ def _described(chosen: Iterable[articles.Article]) -> dict[str, Mapping[str, Any
 def _article_model(model: Mapping[str, Any], pins: Mapping[str, model_pins.ModelPin]) -> ArticleModel:
     name = model["name"]
     if name not in pins:
-        raise KitError(f'docker/pins.toml has no [models."{name}"]: real weights need a pin, as docs/adding.md says; type WEIGHTS=random')
+        raise UsageError(f'docker/pins.toml has no [models."{name}"]: real weights need a pin, as docs/adding.md says; type WEIGHTS=random')
     if "parameters" not in model:
-        raise KitError(f"the article's model {name!r} has no `parameters`, so the kit cannot tell whether real weights are its own; type WEIGHTS=random")
+        raise UsageError(f"the article's model {name!r} has no `parameters`, so the kit cannot tell whether real weights are its own; type WEIGHTS=random")
     return ArticleModel(name, model["shape"], model["parameters"], pins[name].commit, pins[name].locked)
 
 

@@ -90,7 +90,6 @@ def test_make_alone_prints_every_target_with_what_it_does():
         (["profile-deepspeed", "PROFILER=perf"], ["PROFILER", "'perf'", "torch, nsys"]),
         (["profile-deepspeed", "CASES=nope", "ARTICLE=deepspeed-inference"], ["'nope'", "gptj-deepspeed"]),
         (["build-nope"], ["'nope'", "layer-parallel"]),
-        (["bench-deepspeed", "DEVICE=cuda"], ["no NVIDIA GPU", "make demo"]),
         (["bench-deepspeed", "MODEL_PATH=/nowhere"], ["MODEL_PATH", "'/nowhere'", "config.json"]),
         (["bench-deepspeed", "WHEELS=/nowhere"], ["WHEELS", "'/nowhere'", "holds no files"]),
         (["bench-deepspeed", "ENGINE=host", "PYTHON_HOST=/nowhere"], ["PYTHON_HOST", "'/nowhere'", "does not start"]),
@@ -102,6 +101,7 @@ def test_make_alone_prints_every_target_with_what_it_does():
         (["archive", "ARCHIVES=README.md/x", "ONLY=kit"], ["ARCHIVES is", "README.md is a file, allowed is a folder"]),
         (["archive", "ONLY=tools", "PYTHONS=3.10"], ["PYTHONS is '3.10', allowed are versions of Python from 3.11 on, separated by commas; try PYTHONS=3.12"]),
         (["archive", "ONLY=tools", "PYTHONS=3.12,python3.11"], ["PYTHONS is '3.12,python3.11', allowed are versions of Python from 3.11 on"]),
+        (["restore", "ARCHIVES=/nowhere"], ["/nowhere holds no archive", "type make archive, or ARCHIVES="]),
         (["archive", "ONLY=wheels", "BACKEND=,"], ["BACKEND is ','", "names separated by commas"]),
         (["bench-deepspeed", "CASES=,", "PLAN=1"], ["CASES is ','", "names separated by commas"]),
         (["models", "ARTICLE=demo"], ["real weights need a pin", "make bench-… takes WEIGHTS=random"]),
@@ -118,7 +118,7 @@ def test_make_alone_prints_every_target_with_what_it_does():
         (["bench-layer-parallel", "PLAN=1", "RUNS=README.md/deeper"], ["RUNS is", "README.md is a file"]),
         (["bench-layer-parallel", "PLAN=1", "SCHEDULER=slurm", "TIME=4h"], ["TIME is '4h'", "TIME=04:00:00"]),
         (["bench-deepspeed", "BACKEND=int8"], ["bench does not read BACKEND", "GPUS", "leave BACKEND out"]),
-        (["status", "RUNS=/nope"], ["RUNS is '/nope'", "no folder", "RUNS=reports/runs"]),
+        (["status", "RUNS=/nowhere"], ["RUNS is '/nowhere'", "no folder", "RUNS=reports/runs"]),
         (["demo", "GPUS=2"], ["demo takes no variables; leave GPUS out"]),
         (["verify-bundle", "BUNDLE=/nowhere"], ["'/nowhere'", "no file", "type make bundle,"]),
         (["verify-models", "MODELS=/nowhere"], ["'/nowhere'", "no model", "type make models,"]),
@@ -127,7 +127,7 @@ def test_make_alone_prints_every_target_with_what_it_does():
 )
 def test_a_wrong_value_ends_in_one_line(arguments, parts):
     done = make(*arguments, LD_LIBRARY_PATH="")
-    assert done.returncode == 2
+    assert "Error 2" in done.stderr, done.stderr
     assert all(part in error_of(done) for part in parts), error_of(done)
 
 
@@ -141,6 +141,11 @@ def test_a_wrong_value_of_the_environment_says_so_and_a_typed_one_does_not():
 def test_what_stands_in_the_way_of_every_case_is_told_once(more, told):
     done = make("article-inference-tools", *more, LD_LIBRARY_PATH="", DOCKER_HOST="unix:///nowhere/docker.sock")
     assert done.returncode != 0 and told in error_of(done) and done.stderr.count(told) == 1 and "Error 3" in done.stderr
+
+
+def test_a_machine_without_a_gpu_has_the_code_of_what_is_impossible_here():
+    done = make("bench-deepspeed", "DEVICE=cuda", LD_LIBRARY_PATH="")
+    assert "Error 3" in done.stderr and "no NVIDIA GPU" in error_of(done) and "make demo" in error_of(done)
 
 
 def test_more_gpus_than_there_are(fake_nvml):
