@@ -107,9 +107,11 @@ def _torch_problems(image: Image, machine: Machine) -> Iterator[str]:
         yield f"{foreign.name} is {sm}, but {holds}; type {command}"
     elif image.kernels_arch_list and (foreign := _foreign(machine, image.kernels_arch_list)):
         holds = f"the kernels of {image.backend} on the stack {image.stack} are compiled for {', '.join(image.kernels_arch_list)} only"
-        yield f"{foreign.name} is {_sm(foreign)}, but {holds}; type {_with_kernels_for(foreign, image.backend)}"
+        yield f"{foreign.name} is {_sm(foreign)}, but {holds}; type {_stacks_for(machine, image.backend) or 'another backend'}"
     if machine.gpus and not driver_runs(machine.cuda_driver, image.cuda):
-        yield f"the driver runs CUDA up to {machine.cuda_driver}, the stack {image.stack} needs CUDA {image.cuda}; update the driver or type STACK=2023-02"
+        able = _stacks_for(machine, image.backend)
+        needs = f"the driver runs CUDA up to {machine.cuda_driver}, the stack {image.stack} needs CUDA {image.cuda}"
+        yield f"{needs}; update the driver{f', or type {able}' if able else ''}"
 
 
 def _foreign(machine: Machine, arch_list: tuple[str, ...]) -> Gpu | None:
@@ -121,11 +123,11 @@ def _sm(gpu: Gpu) -> str:
     return "sm_" + gpu.compute_capability.replace(".", "")
 
 
-def _with_kernels_for(gpu: Gpu, backend: str) -> str:
-    """What to type in place of a stack whose kernels do not run on this GPU."""
-    images = (image for image in pins.load().images() if image.backend == backend)
-    able = [image.stack for image in images if all(runs_on(gpu.compute_capability, archs) for archs in (image.arch_list, image.kernels_arch_list))]
-    return f"STACK={' or '.join(able)}" if able else "another backend"
+def _stacks_for(machine: Machine, backend: str) -> str:
+    """What to type in place of a stack that the GPUs or their driver do not run; "" where they run no stack of the backend."""
+    images = (image for image in pins.load().images() if image.backend == backend and driver_runs(machine.cuda_driver, image.cuda))
+    able = [image.stack for image in images if not any(_foreign(machine, archs) for archs in (image.arch_list, image.kernels_arch_list) if archs)]
+    return f"STACK={' or '.join(able)}" if able else ""
 
 
 def _memory_problems(job: Job, parameters: int, machine: Machine, loaded_bytes: int) -> Iterator[str]:

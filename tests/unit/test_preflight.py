@@ -61,8 +61,17 @@ def test_a_gpu_that_torch_drives_and_the_compiled_kernels_do_not_is_refused_with
     assert found(KNOWN.image("layer-parallel", stack), machine) == []
 
 
-def test_the_current_stack_needs_a_driver_for_its_cuda():
-    assert any("11.7" in line and "driver" in line for line in found(CURRENT, TWO_3090))
+@pytest.mark.parametrize(
+    ("machine", "cuda", "image", "way_out"),
+    [
+        (TWO_3090, "11.7", CURRENT, "update the driver, or type STACK=2023-02 or 2023-05"),
+        (H200, "12.2", CURRENT, "update the driver, or type STACK=2024-06 or hopper or hopper-2023-05"),  # 2023-02 holds no code for the GPU
+        (H200, "12.2", KNOWN.image("vllm", "current"), "update the driver"),
+    ],
+)
+def test_a_stack_needs_a_driver_for_its_cuda_and_the_way_out_is_one_that_gpus_and_driver_run(machine, cuda, image, way_out):
+    (line,) = found(image, dataclasses.replace(machine, cuda_driver=cuda))
+    assert line == f"the driver runs CUDA up to {cuda}, the stack current needs CUDA 13.0; {way_out}"
 
 
 def test_one_3090_cannot_hold_the_float32_model_and_is_told_how_much_it_takes():
