@@ -102,7 +102,7 @@ def _torch_problems(image: Image, machine: Machine) -> Iterator[str]:
     if foreign:
         sm = _sm(foreign)
         ports = "STACK=current, or STACK=hopper (first article) or hopper-2023-05 (second article) for Hopper"
-        command = ports if image.stack != "current" else "GPU_IDS= of another GPU"
+        command = ports if image.stack != "current" else _stacks_for(machine, image.backend) or "GPU_IDS= of another GPU"
         holds = f"torch {image.pins['torch'].version} of the stack {image.stack} holds code for {', '.join(image.arch_list)} only"
         yield f"{foreign.name} is {sm}, but {holds}; type {command}"
     elif image.kernels_arch_list and (foreign := _foreign(machine, image.kernels_arch_list)):

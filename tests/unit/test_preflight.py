@@ -39,6 +39,20 @@ def test_the_articles_stack_is_refused_on_an_h200_naming_sm_90_the_arch_list_and
         assert part in line
 
 
+@pytest.mark.parametrize(
+    ("backend", "way_out"),
+    [
+        ("deepspeed", "STACK=2023-02 or 2023-05 or 2024-06"),  # the kernels of the others begin at sm_80
+        ("layer-parallel", "STACK=2023-02 or 2023-05 or 2024-06 or hopper or hopper-2023-05"),
+        ("vllm", "GPU_IDS= of another GPU"),
+    ],
+)
+def test_todays_stack_is_refused_on_an_older_gpu_with_the_stacks_that_run_there(backend, way_out):
+    machine = dataclasses.replace(H200, gpus=[a_gpu("Tesla V100", "7.0", 32)] * 2)
+    (line,) = found(KNOWN.image(backend, "current"), machine)
+    assert line.startswith("Tesla V100 is sm_70, but torch 2.11.0 of the stack current holds code for") and line.endswith(f"only; type {way_out}")
+
+
 def test_the_current_stack_runs_on_an_h200_and_the_articles_on_its_own_machine():
     assert found(CURRENT, H200) == []
     assert found(OLD, TWO_3090) == []
