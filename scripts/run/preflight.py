@@ -59,11 +59,15 @@ def driver_runs(cuda_driver: str, cuda: str) -> bool:
     return not cuda or not cuda_driver or int(cuda_driver.split(".")[0]) >= int(cuda.split(".")[0])
 
 
+#: Backends whose first GPU takes the whole model, or all of its memory limit, however many GPUs there are.
+ON_ONE_GPU = ("transformers", "compiled", "bminf")
+
+
 def gpu_need_bytes(job: Job, parameters: int) -> int:
     """The memory that one GPU needs for a full-size model: its share of the weights, and OVERHEAD_BYTES."""
     if "memory_limit_bytes" in job.load:
         return int(job.load["memory_limit_bytes"]) + OVERHEAD_BYTES
-    return share_bytes(parameters * work.VALUE_BYTES[job.load["dtype"]], job.device_count)
+    return share_bytes(parameters * work.VALUE_BYTES[job.load["dtype"]], 1 if job.backend in ON_ONE_GPU else job.device_count)
 
 
 def share_bytes(weights_bytes: int, count: int) -> int:
@@ -131,13 +135,12 @@ def _stacks_for(machine: Machine, backend: str) -> str:
 
 
 def _memory_problems(job: Job, parameters: int, machine: Machine, loaded_bytes: int) -> Iterator[str]:
-    need = gpu_need_bytes(job, parameters)
-    small = next((gpu for gpu in machine.gpus if gpu.memory_total_bytes < need), None)
+    need, on_one = gpu_need_bytes(job, parameters), job.backend in ON_ONE_GPU
+    small = next((gpu for gpu in machine.gpus[: 1 if on_one else None] if gpu.memory_total_bytes < need), None)
     if small:
-        yield (
-            f"GPU {small.index} has {small.memory_total_bytes / GIB:.0f} GiB, {job.case} needs about {need / GIB:.0f} GiB on each of "
-            f"{job.device_count}; type GPUS={job.device_count + 1} or SCALE=tiny"
-        )
+        where, more = ("one", "GPU_IDS= of a larger GPU") if on_one else (f"each of {job.device_count}", f"GPUS={job.device_count + 1}")
+        has = f"GPU {small.index} has {small.memory_total_bytes / GIB:.0f} GiB"
+        yield f"{has}, {job.case} needs about {need / GIB:.0f} GiB on {where}; type {more} or SCALE=tiny"
     if machine.memory_available_bytes < loaded_bytes:
         yield (
             f"{machine.memory_available_bytes / GIB:.0f} GiB of host memory are available, loading needs about {loaded_bytes / GIB:.0f} GiB; "

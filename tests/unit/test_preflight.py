@@ -94,6 +94,20 @@ def test_one_3090_cannot_hold_the_float32_model_and_is_told_how_much_it_takes():
     assert "24 GiB" in line and "29 GiB" in line and "GPUS=2" in line
 
 
+@pytest.mark.parametrize(
+    ("backend", "load", "told"),
+    [
+        ("transformers", {"dtype": "float16"}, "16 GiB on one; type GPU_IDS= of a larger GPU or SCALE=tiny"),
+        ("bminf", {"dtype": "float16", "memory_limit_bytes": 12 * GIB}, "14 GiB on one; type GPU_IDS= of a larger GPU or SCALE=tiny"),
+        ("layer-parallel", {"dtype": "float32"}, "16 GiB on each of 2; type GPUS=3 or SCALE=tiny"),
+    ],
+)
+def test_a_backend_that_computes_on_one_gpu_is_promised_nothing_of_more_gpus(backend, load, told):
+    machine = dataclasses.replace(TWO_3090, gpus=[a_gpu("NVIDIA GeForce RTX 3060", "8.6", 12)] * 2)
+    (line,) = found(KNOWN.image(backend, "2023-02"), machine, a_job(backend=backend, device_count=2, load=load))
+    assert line.endswith(f"needs about {told}")
+
+
 def test_a_memory_limit_is_what_a_case_with_one_needs():
     job = a_job(device_count=1, load={"dtype": "float32", "memory_limit_bytes": 8 * GIB})
     assert found(OLD, dataclasses.replace(TWO_3090, gpus=TWO_3090.gpus[:1]), job) == []
