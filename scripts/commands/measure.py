@@ -37,7 +37,9 @@ OF_ROWS = (
     option("BATCH_SIZES", values.numbers("different whole numbers", "1,8,64", least=1), "batch sizes, in place of the article's"),
     option("ITEMS", values.count(example=10_000), "number of texts of a workload"),
     option("TIMED_RUNS", values.count(most=10_000, example=10), "timed calls, in place of the article's"),
-    option("REPEATS", values.count(most=1000, example=5), "runs of each row, a fresh process each, in alternating order; stored runs count", 1),
+    option(
+        "REPEATS", values.count(most=1000, example=5), "runs of each row, a fresh process each, in alternating order; stored runs count; 5 with calibrate", 1
+    ),
     option("WEIGHTS", values.choice("hub", "random"), "the model's own weights, or seeded random ones", "hub"),
     option("SCALE", values.choice("full", "tiny"), "the model's full size, or a tiny one of its shape", "full"),
     option("DEVICE", values.choice("cuda", "cpu"), "the device that the model runs on", "cuda"),
