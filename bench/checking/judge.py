@@ -300,7 +300,9 @@ def _plain(job, answers, readings):
     import numpy
 
     new_tokens = timed_tokens.longest_of(answers["runs"])["new_tokens"]
-    key = hashlib.sha256(repr([answers["prompts"], new_tokens, answers["stop_tokens"], job.options["dtype"]]).encode()).hexdigest()[:16] + ".plain"
+    # Also of the late step and the forbidden tokens, which the row's guest tells: wrong ones must widen the bounds of no other row.
+    told = [answers[name] for name in ("prompts", "stop_tokens", "forbidden_tokens", "late_step")]
+    key = hashlib.sha256(repr([told, new_tokens, job.options["dtype"]]).encode()).hexdigest()[:16] + ".plain"
 
     def measured():
         regrets, errors = [], {"prompt": 0.0, "late": 0.0}

@@ -150,7 +150,7 @@ def test_the_worst_prompt_of_plain_transformers_counts(monkeypatch):
     monkeypatch.setattr(judge, "_decoded", lambda *arguments: [([1], {"prompt": logits[row], "late": logits[row]}) for row in (1, 0)])
     right = numpy.array([[3.0, 4.0], [3.0, 4.0]])
     readings = types.SimpleNamespace(read=lambda answers, prompt, tokens: (numpy.array([0.5]), right), get=lambda name, make: make())
-    answers = {"runs": [{"new_tokens": 1}], "prompts": [[5], [6]], "stop_tokens": [], "forbidden_tokens": []}
+    answers = {"runs": [{"new_tokens": 1}], "prompts": [[5], [6]], "stop_tokens": [], "forbidden_tokens": [], "late_step": 0}
     plain = judge._plain(types.SimpleNamespace(options={"dtype": "float32"}), answers, readings)
     assert plain == {"regret_p90": 0.5, "regret_max": 0.5, "prompt": 0.8, "late": 0.8}
 

@@ -470,6 +470,27 @@ def test_plain_transformers_own_error_is_the_largest_over_its_prompts(monkeypatc
     decoded = [([1], {"prompt": numpy.array([3.0, 4.0 + off]), "late": numpy.array([3.0, 4.0])}) for off in (0.5, 1.0, 0.25)]
     monkeypatch.setattr(judge, "_decoded", lambda *_: decoded)
     readings = types.SimpleNamespace(get=lambda name, make: make(), read=lambda answers, prompt, tokens: (numpy.array([0.0]), right))
-    answers = {"prompts": [[5], [6], [7]], "runs": [{"new_tokens": 1}], "stop_tokens": [], "forbidden_tokens": []}
+    answers = said(prompts=[[5], [6], [7]], runs=[{"new_tokens": 1}], forbidden_tokens=[])
     plain = judge._plain(types.SimpleNamespace(options={"dtype": "float16"}), answers, readings)
     assert (plain["prompt"], plain["late"]) == (pytest.approx(0.2), 0.0)
+
+
+@pytest.mark.parametrize("wrong", [{"forbidden_tokens": []}, {"forbidden_tokens": [9]}, {"late_step": 2}])
+def test_a_row_that_tells_wrong_end_tokens_or_another_late_step_widens_no_bound_of_a_later_row(tmp_path, monkeypatch, wrong):
+    forbidden = numpy.array([1.0, 2.0, -numpy.inf])
+    monkeypatch.setattr(judge, "_decoded", lambda *_: [([0] * 4, {"prompt": forbidden, "late": forbidden})])
+    job = types.SimpleNamespace(options={"dtype": "float16"})
+
+    class Read(judge.Readings):
+        def read(self, answers, prompt, tokens):
+            logits = numpy.array([1.0, 2.0, 2.0])
+            return numpy.zeros(len(tokens)), [logits, logits * (2 if answers["late_step"] == 2 else 1)]
+
+    def plain_of(answers):
+        readings = Read(str(tmp_path / "readings.npz"), load=print)
+        plain = judge._plain(job, answers, readings)
+        readings.save()
+        return plain
+
+    assert plain_of(said(**wrong))["late"] > 0
+    assert plain_of(said()) == {"regret_p90": 0.0, "regret_max": 0.0, "prompt": 0.0, "late": 0.0}
