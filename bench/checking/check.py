@@ -47,6 +47,11 @@ def common_prefix(left, right):
     return length
 
 
+def alike(calls, expected):
+    """How many sequences have the tokens of `expected` in every one of `calls`; each is a list of token ids per sequence."""
+    return sum(all(tokens == right for tokens in of_calls) for right, *of_calls in zip(expected, *calls))
+
+
 def relative_error(logits, reference):
     """The largest |x - reference| / |reference| over the batch, in the 2-norm over the vocabulary; inf for NaN."""
     import numpy

@@ -9,13 +9,14 @@ options: context_tokens, most_sequences (the end of the search), memory_limit_by
 
 figures: {"kv_offload": {context_tokens, memory_limit_bytes, caches: [{cache, most_sequences, searched_to_the_end, batch_size,
 first_ms: [...], all_ms: [...], new_tokens, identical}]}}: `first_ms` are calls of one new token, `all_ms` of `new_tokens`; `identical`
-counts the sequences with the same tokens as with the default cache.
+counts the sequences that have in every call of `all_ms` the tokens of the first such call with the default cache.
 """
 
 import contextlib
 import gc
 
 from bench import compat, reasons
+from bench.checking import check
 from bench.measuring import measure
 from bench.models import offloaded_cache
 
@@ -83,23 +84,24 @@ def _compared(job, loaded, say):
     for row in rows if common else []:
         prompt = _prompt(loaded, common, context)
         first_ms, _ = _timed(job, loaded, prompt, row["cache"], 1)
-        all_ms, answers = _timed(job, loaded, prompt, row["cache"], new_tokens)
-        expected = answers if expected is None else expected
-        identical = int((answers == expected).all(dim=1).sum())
+        all_ms, tokens = _timed(job, loaded, prompt, row["cache"], new_tokens)
+        answers = [call.tolist() for call in tokens]
+        expected = answers[0] if expected is None else expected
+        identical = check.alike(answers, expected)
         row.update(batch_size=common, first_ms=first_ms, all_ms=all_ms, new_tokens=new_tokens, identical=identical)
     return [], None, {"kv_offload": {"context_tokens": context, "memory_limit_bytes": options.get("memory_limit_bytes"), "caches": rows}}
 
 
 def _timed(job, loaded, prompt, cache, new_tokens):
-    """([ms of each timed call], the new tokens [sequences, new_tokens] of the last call)."""
-    last = {}
+    """([ms of each timed call], [the new tokens [sequences, new_tokens] of each timed call])."""
+    made = []
 
     def call():
-        last["answers"] = _generate(loaded, prompt, cache, new_tokens)
-        return last["answers"].shape[1]
+        made.append(_generate(loaded, prompt, cache, new_tokens))
+        return made[-1].shape[1]
 
     measurement = measure.measure(call, new_tokens, 1, job.timed_runs, cold=False, synchronize=measure.synchronizer(job))
-    return measurement["timed_ms"], last["answers"]
+    return measurement["timed_ms"], made[-job.timed_runs :]
 
 
 def _prompt(loaded, sequences, context):

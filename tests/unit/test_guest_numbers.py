@@ -12,7 +12,7 @@ import pytest
 from bench import actions, profile
 from bench.backends import vllm
 from bench.checking import judge
-from bench.forms import fusion, generate, kept_answers, kv_offload, workload
+from bench.forms import fusion, generate, kept_answers, kv_offload, pipeline_parallel, workload
 from bench.measuring import recorder, timed_tokens
 from bench.measuring.answers_file import Outputs
 from bench.models import offloaded_cache, pretrained, texts
@@ -108,18 +108,72 @@ def test_memory_that_runs_out_in_a_fused_region_ends_the_job_and_any_other_error
         fails(Full("out of memory"))
 
 
+class Sequences:
+    """Rows of token ids, as far as two forms ask a tensor for them."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, places):
+        return Sequences(self.rows[places])
+
+    def split(self, count):
+        return [Sequences(self.rows[start : start + count]) for start in range(0, len(self.rows), count)]
+
+    def roll(self, places):
+        return self
+
+    def to(self, device):
+        return self
+
+    def tolist(self):
+        return self.rows
+
+
+RIGHT, WRONG = [[1, 2], [3, 4], [5, 6], [7, 8]], [[1, 2], [3, 9], [5, 6], [7, 8]]
+
+
+@pytest.mark.parametrize(
+    ("default", "offloaded", "identical"),
+    [([RIGHT] * 2, [RIGHT] * 2, [4, 4]), ([RIGHT] * 2, [WRONG, RIGHT], [4, 3]), ([RIGHT] * 2, [RIGHT, WRONG], [4, 3]), ([RIGHT, WRONG], [RIGHT] * 2, [3, 4])],
+)
+def test_every_timed_call_with_a_cache_is_held_against_the_default_cache(monkeypatch, default, offloaded, identical):
+    calls = {kv_offload.DEFAULT: default, kv_offload.OFFLOADED: offloaded}
+    monkeypatch.setattr(kv_offload, "_prompt", lambda *arguments: None)
+    monkeypatch.setattr(kv_offload, "_fits", lambda *arguments: True)
+    monkeypatch.setattr(kv_offload, "_timed", lambda job, loaded, prompt, cache, new_tokens: ([1.0] * 2, [Sequences(call) for call in calls[cache]]))
+    job = types.SimpleNamespace(options={"context_tokens": 24, "most_sequences": 4, "new_tokens": 2})
+    assert [cache["identical"] for cache in kv_offload._compared(job, None, lambda **event: None)[2]["kv_offload"]["caches"]] == identical
+
+
+@pytest.mark.parametrize(("wrong_run", "identical"), [(None, 4), (0, 4), (1, 3), (2, 3)])
+def test_every_timed_run_of_a_schedule_is_held_against_the_micro_batches_in_turn(monkeypatch, wrong_run, identical):
+    runs_of = {"in turn": [RIGHT] * 3, "rolling": [WRONG if number == wrong_run else RIGHT for number in range(3)], "naive": [RIGHT] * 3}
+    left = iter(run for runs in runs_of.values() for run in runs)
+    stage = types.SimpleNamespace(caches={})
+    monkeypatch.setattr(pipeline_parallel.pipeline_stages, "cut", lambda model, devices: [stage, stage])
+    monkeypatch.setattr(pipeline_parallel.pipeline_stages, "generate", lambda *arguments: (Sequences(next(left)).split(2), 1.0, [0.5, 0.5]))
+    joined = types.SimpleNamespace(
+        stack=lambda rows: Sequences([row.rows for row in rows]), cat=lambda parts: Sequences([row for part in parts for row in part.rows])
+    )
+    monkeypatch.setitem(sys.modules, "torch", joined)
+    job = types.SimpleNamespace(
+        device="cpu", device_count=2, options={"micro_batch_size": 2}, runs=[{"new_tokens": 2}], warmup_runs=1, timed_runs=2
+    )  # fmt: skip
+    loaded = types.SimpleNamespace(model=None, input_ids=[Sequences([5, 6])])
+    figures = pipeline_parallel.run(job, loaded, lambda **event: None)[2]["schedules"]
+    assert {one["schedule"]: one["identical"] for one in figures} == {"in turn": 4, "rolling": identical, "naive": 4}
+
+
 def test_calls_of_one_token_and_of_all_are_timed_apart_with_the_largest_batch_that_fits_both(monkeypatch):
     asked, most = [], {kv_offload.DEFAULT: 3, kv_offload.OFFLOADED: 8}
 
-    class Answers:
-        def __eq__(self, other):
-            return types.SimpleNamespace(all=lambda dim: types.SimpleNamespace(sum=lambda: 3))
-
-        __hash__ = None
-
     def timed(job, loaded, prompt, cache, new_tokens):
         asked.append((prompt, cache, new_tokens))
-        return [float(new_tokens)], Answers()
+        return [float(new_tokens)], [Sequences([[0] * new_tokens] * 3)]
 
     monkeypatch.setattr(kv_offload, "_prompt", lambda loaded, sequences, context: (sequences, context))
     monkeypatch.setattr(kv_offload, "_fits", lambda loaded, prompt, cache, new_tokens: prompt[0] <= most[cache])

@@ -167,10 +167,11 @@ def test_an_engine_s_queue_is_timed_after_its_warm_up_of_turned_prompts_is_done(
 
 
 def test_an_offloaded_cache_is_timed_from_an_idle_gpu_after_a_call_that_is_not(device, monkeypatch):
-    answers = types.SimpleNamespace(shape=(1, 3))
-    monkeypatch.setattr(kv_offload, "_generate", device.does("call", answers))
+    answers = [types.SimpleNamespace(shape=(1, 3)) for _ in range(3)]
+    left = iter(answers)
+    monkeypatch.setattr(kv_offload, "_generate", lambda *arguments: device.does("call", next(left))())
     times, kept = kv_offload._timed(types.SimpleNamespace(timed_runs=2), None, None, kv_offload.DEFAULT, 3)
-    assert len(times) == 2 and kept is answers and device.events == ["waits", "call", "waits"] * 3
+    assert len(times) == 2 and kept == answers[1:] and device.events == ["waits", "call", "waits"] * 3
 
 
 @pytest.mark.parametrize("full", [False, True])
