@@ -10,6 +10,7 @@ Options that the forms of this article share (Job.options):
                    of a workload; both lengths are {median, sigma, least, most} of a log-normal distribution, clamped to least and most
 """
 
+import functools
 import random
 
 from bench.measuring import measure, timed_tokens
@@ -47,16 +48,22 @@ def tokenizer_of(job):
     The tokens of the template are added to the loaded tokenizer, never to the checkpoint. The stand-in's vocabulary is far smaller than
     the model's, so the model has the new ids.
     """
+    chat = job.options.get("chat") or {}
+    tokenizer = _loaded(job.model["path"], chat.get("template"), tuple(chat.get("special_tokens", ())))
+    tokenizer.padding_side = "left"
+    return tokenizer
+
+
+@functools.lru_cache(maxsize=1)  # `generate` asks within timed calls, and a vocabulary of 128,000 words takes most of a second to load
+def _loaded(path, template, special_tokens):
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(job.model["path"])
-    chat = job.options.get("chat")
-    if chat and not getattr(tokenizer, "chat_template", None):
-        tokenizer.add_special_tokens({"additional_special_tokens": chat["special_tokens"]})
-        tokenizer.chat_template = chat["template"]
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    if template and not getattr(tokenizer, "chat_template", None):
+        tokenizer.add_special_tokens({"additional_special_tokens": list(special_tokens)})
+        tokenizer.chat_template = template
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    tokenizer.padding_side = "left"
     return tokenizer
 
 

@@ -108,6 +108,28 @@ def test_memory_that_runs_out_in_a_fused_region_ends_the_job_and_any_other_error
         fails(Full("out of memory"))
 
 
+def test_further_calls_of_a_batch_load_no_tokenizer_within_their_times(monkeypatch):
+    loads, made = [], []
+
+    def load(path):
+        loads.append(path)
+        return types.SimpleNamespace(pad_token="<pad>", pad_token_id=3, eos_token_id=2, add_special_tokens=lambda tokens: None)
+
+    monkeypatch.setitem(sys.modules, "transformers", types.SimpleNamespace(AutoTokenizer=types.SimpleNamespace(from_pretrained=load)))
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(ones_like=lambda ids: ids))
+    job = types.SimpleNamespace(model={"path": "/a checkpoint"}, options={})
+    tokenizer = texts.tokenizer_of(job)
+    tokenizer.padding_side = "right"  # as the form `padding` leaves it
+    loaded = types.SimpleNamespace(generate=lambda ids, mask, **arguments: made.append(arguments))
+    texts.generate(job, loaded, {"new_tokens": 4, "arguments": {}}, [[5, 6]], streamer="told")
+    assert loads == ["/a checkpoint"] and made == [{"max_new_tokens": 4, "pad_token_id": 3, "eos_token_id": texts.NO_TOKEN, "streamer": "told"}]
+    assert texts.tokenizer_of(job).padding_side == "left"
+    chat = {"chat": {"template": "a template", "special_tokens": ["<|end|>"]}}
+    assert texts.tokenizer_of(types.SimpleNamespace(model={"path": "/a checkpoint"}, options=chat)).chat_template == "a template"
+    assert not hasattr(texts.tokenizer_of(job), "chat_template") and texts.tokenizer_of(types.SimpleNamespace(model={"path": "/b"}, options={}))
+    assert loads == ["/a checkpoint"] * 3 + ["/b"]
+
+
 class Sequences:
     """Rows of token ids, as far as two forms ask a tensor for them."""
 
