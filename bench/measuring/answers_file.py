@@ -3,10 +3,13 @@
 `outputs.jsonl` in the job's folder: first {"job": fingerprint}, then one line per batch, {"ms", "items": [[number, new
 tokens, text]…], …}. A line is on the disk before the next batch begins, and only whole lines count. So after a kill at any
 moment each item is either in the file, once, or still to be done. The host gives the file to the next run of the same job.
+Of several ranks, which all make the same calls, the first alone writes the file.
 """
 
 import json
 import os
+
+from bench.measuring import ranks
 
 NAME = "outputs.jsonl"
 
@@ -19,8 +22,9 @@ class Outputs:
         self.lines, end = _whole_lines(self.path)
         if not self.lines or self.lines[0] != {"job": fingerprint}:
             self.lines, end = [], 0
-        self.stream = open(self.path, "ab")
-        self.stream.truncate(end)
+        self.stream = open(self.path, "ab") if ranks.is_first() else None
+        if self.stream:
+            self.stream.truncate(end)
         if not self.lines:
             self._write({"job": fingerprint})
         self.resumed = len(self.lines) > 1
@@ -38,13 +42,15 @@ class Outputs:
         self._write(batch)
 
     def _write(self, line):
-        self.stream.write(json.dumps(line, ensure_ascii=True).encode() + b"\n")
-        self.stream.flush()
-        os.fsync(self.stream.fileno())
+        if self.stream:
+            self.stream.write(json.dumps(line, ensure_ascii=True).encode() + b"\n")
+            self.stream.flush()
+            os.fsync(self.stream.fileno())
         self.lines.append(line)
 
     def close(self):
-        self.stream.close()
+        if self.stream:
+            self.stream.close()
 
 
 def _whole_lines(path):

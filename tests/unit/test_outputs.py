@@ -70,6 +70,20 @@ def test_the_answers_to_another_job_do_not_count(file):
     assert json.loads(file.read_text().splitlines()[0]) == {"job": "other"}
 
 
+def test_of_several_ranks_the_first_alone_writes_and_all_know_the_answers(file, monkeypatch):
+    ranks = []
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        ranks.append(Outputs(file.parent, "abc"))
+    for rank in ranks:
+        assert rank.resumed and rank.done() == {0, 1, 2}
+        rank.add({"ms": 3.0, "items": [[3, 1, ""]]})
+        rank.close()
+        assert rank.done() == {0, 1, 2, 3}
+    monkeypatch.delenv("RANK")
+    assert [batch["ms"] for batch in again(file).batches] == [1.0, 2.0, 3.0]
+
+
 @pytest.fixture
 def runs(tmp_path):
     """A folder of runs of one job, and a function that adds one: with a result of that status, or as a kill left it."""
