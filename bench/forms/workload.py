@@ -11,7 +11,7 @@ Figures: see `summary`, and with arrivals `figures` of bench/forms/arrivals.py.
 import functools
 import time
 
-from bench import compat
+from bench import backends, compat
 from bench.forms import arrivals
 from bench.measuring import measure
 from bench.measuring.answers_file import Outputs
@@ -37,6 +37,10 @@ def mistake_in(options):
 def unsupported(job):
     from importlib import metadata
 
+    rate, count = job.options.get("arrivals_per_s"), job.device_count
+    if rate is not None and count > 1 and backends.has_ranks(backends.find(job.backend)):
+        words = "arrivals_per_s is {}: each of {} processes would batch by its own clock and wait for the others; take GPUS=1 or a backend of one process"
+        return words.format(rate, count)
     version = metadata.version("transformers")
     return "" if compat.stops_row_by_row(version) else "transformers {} stops a batch as a whole, not row by row".format(version)
 

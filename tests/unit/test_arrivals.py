@@ -1,9 +1,11 @@
 """Requests that arrive over time, by a simulated clock and a simulated engine: who is answered when, and what each latency is."""
 
+import dataclasses
 import itertools
 import json
 import random
 import sys
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -94,6 +96,15 @@ def test_a_workload_without_arrivals_is_as_it_was() -> None:
     over_time = {case.name for case in article.cases if "arrivals_per_s" in article.options_of(case, "controlled", "full")}
     others = {"serving-static-1", "serving-static-1-without-cudnn", "serving-vllm-1", "serving-vllm-16"}
     assert over_time == {"serving-static", "serving-vllm", *others}
+
+
+def test_what_arrives_over_time_is_refused_where_several_processes_would_each_make_batches_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "version", lambda name: "5.17.0")
+    words = "arrivals_per_s is 4: each of 2 processes would batch by its own clock and wait for the others; take GPUS=1 or a backend of one process"
+    several = dataclasses.replace(serving(2), backend="deepspeed", device_count=2)
+    assert workload.unsupported(several) == words
+    allowed = ({"device_count": 1}, {"backend": "transformers"}, {"options": {**several.options, "arrivals_per_s": None}})
+    assert [workload.unsupported(dataclasses.replace(several, **change)) for change in allowed] == [""] * 3
 
 
 def in_batches(job: Job, clock: Clock, folder: Path, size: int = 2, numbers: tuple[int, ...] | None = None) -> Outputs:
