@@ -1,11 +1,12 @@
 """What the guest's clocks make of the moments that they read: operators, windows, the times of tokens, and the kit's clock beside an article's loop."""
 
 import itertools
+import sys
 import types
 
 import pytest
 
-from bench.instruments import clocks
+from bench.instruments import clocks, clocks_tokens
 from bench.measuring import clock, token_times
 from tests.samples import a_job
 
@@ -52,6 +53,30 @@ def test_each_call_of_the_kit_s_clock_is_held_against_the_article_s_call_after_i
     pairs, figures = clocks.call_by_call(a_job(), None, lambda: next(made), rounds=3)
     assert asked == [(0, 4)] and figures == {"a": "figure"}
     assert pairs == [(10.0, 4), (20.0, 5), (30.0, 6)], "two calls of the article's loop warm it up"
+
+
+def test_the_second_article_s_benchmark_and_the_kit_get_the_same_uncut_prompts(monkeypatch):
+    """The kit cuts the sentences of a job that names a number of tokens, as all with random weights do; the benchmark never does."""
+    sentences, made, asked = ["DeepSpeed is a machine learning framework", "He has a"], [], []
+    job = a_job(backend="layer-parallel", case="accelerate-fp16", form="padded-sentences", prompt={"texts": sentences, "tokens": 6, "batch_size": 2})
+    loaded = types.SimpleNamespace(model="model", device="cpu")
+    tokenizer = types.SimpleNamespace(from_pretrained=lambda path, padding_side: "tokenizer")
+    library = types.SimpleNamespace(logging=types.SimpleNamespace(set_verbosity_error=lambda: None), AutoTokenizer=tokenizer)
+    monkeypatch.setitem(sys.modules, "transformers", library)
+    monkeypatch.setattr(clocks, "arguments", lambda name: (job, "out.json", 3))
+    monkeypatch.setattr(clocks, "load", lambda job: loaded)
+    monkeypatch.setattr(clocks_tokens, "benchmark_ms_per_token", lambda *arguments: asked.append(arguments))
+    monkeypatch.setattr(clocks, "write", lambda job, figures, out: made.append((job, figures["ratio"])))
+
+    def call_by_call(job, loaded, article, rounds):
+        made.append((job, rounds))
+        article()
+        return [(40.0, 2.0), (40.0, 2.0)], {"cycles": {"counted_tokens": 20}}
+
+    monkeypatch.setattr(clocks, "call_by_call", call_by_call)
+    clocks_tokens.main()
+    assert asked == [("model", "tokenizer", sentences, "cpu", job.runs[0]["arguments"])]
+    assert [(one.prompt["tokens"], told) for one, told in made] == [(None, 3), (None, 1.0)]
 
 
 def stamped(monkeypatch, streamed):
