@@ -79,13 +79,17 @@ def load(job, result, phases, folder):
     loaded = phases.run("load", lambda: backend.load(job))
     if not isinstance(loaded, backends.Engine):
         raise TypeError("load of the backend {} returned {}, an Engine is needed, as docs/adding.md says".format(job.backend, type(loaded).__name__))
-    measure.synchronizer(job)()
-    result.load_s = time.monotonic() - began
-    result.used = loaded.used
-    loaded.folder, loaded.answers = folder, []
-    loaded.input_ids = phases.stamp("prompt", lambda: prompts.token_ids(job.prompt, job.model["path"])).to(loaded.device)
-    loaded.prompt_ids, loaded.prompt_mask = loaded.input_ids, None
-    result.prompt_tokens, result.batch_size = loaded.input_ids.shape[1], loaded.input_ids.shape[0]
+    try:
+        measure.synchronizer(job)()
+        result.load_s = time.monotonic() - began
+        result.used = loaded.used
+        loaded.folder, loaded.answers = folder, []
+        loaded.input_ids = phases.stamp("prompt", lambda: prompts.token_ids(job.prompt, job.model["path"])).to(loaded.device)
+        loaded.prompt_ids, loaded.prompt_mask = loaded.input_ids, None
+        result.prompt_tokens, result.batch_size = loaded.input_ids.shape[1], loaded.input_ids.shape[0]
+    except BaseException:
+        loaded.close()
+        raise
     return loaded
 
 

@@ -225,6 +225,17 @@ def test_an_engine_is_closed_once_whether_its_calls_end_well_or_not(device, load
     assert device.events.count("closed") == 2
 
 
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_an_engine_that_is_loaded_is_closed_where_its_prompt_cannot_be_made(device, loading, monkeypatch, error):
+    def broken(prompt, path):
+        raise error("no tokenizer")
+
+    monkeypatch.setattr(actions.prompts, "token_ids", broken)
+    with pytest.raises(error, match="no tokenizer"), actions.opened(*loading, "/nowhere"):
+        pass
+    assert device.events == ["clock", "load", "waits", "clock", "closed"]
+
+
 def test_how_fast_the_host_starts_an_operator_is_told_before_the_first_call_and_after_the_last(device, loading, monkeypatch):
     monkeypatch.setattr(actions.clock, "launch_us", lambda device_: device.events.append("starts") or float(device.events.count("starts")))
     monkeypatch.setattr(actions, "time_calls", device.does("calls"))
