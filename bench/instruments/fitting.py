@@ -38,6 +38,10 @@ def _is_timed_in_batches(job):
     return (job.form, job.backend) == ("batch", "transformers")
 
 
+def _samples(job):
+    return job.runs[0]["arguments"].get("do_sample")
+
+
 def _is_plain(job):
     return job.backend == "transformers"
 
@@ -50,7 +54,11 @@ _ONE_PROCESS = (_is_in_one_process, "one GPU, which is one process")
 _PLAIN = (_is_plain, "plain transformers, such as long-prompts, case transformers")
 #: {instrument: pairs (a check of the job, the allowed jobs in words)} of the instruments that do not examine every job.
 MUST = {
-    "clocks_batches": (_ONE_PROCESS, (_is_timed_in_batches, "batch-generate, case batch")),
+    "clocks_batches": (
+        _ONE_PROCESS,
+        (_is_timed_in_batches, "batch-generate, case batch"),
+        (_samples, "a variant that samples, as the article's loop does: published"),
+    ),
     "clocks_latency": (_ONE_PROCESS,),
     "clocks_tokens": (_ONE_PROCESS, (_is_timed_in_tokens, "deepspeed-inference, case {}".format(" or ".join(TIMED_IN_TOKENS)))),
     "collectives": ((_has_several_deepspeed_ranks, "deepspeed on at least 2 GPUs"),),

@@ -78,6 +78,13 @@ def test_the_third_article_s_loop_takes_plain_transformers_only(tmp_path):
     assert "take a job of batch-generate, case batch" in refusal(tmp_path, "clocks_batches", job)
 
 
+def test_the_third_article_s_loop_samples_so_the_kit_s_calls_beside_it_must_too(tmp_path):
+    job = dataclasses.replace(synthetic.job("transformers"), form="batch", runs=[{"new_tokens": 8, "arguments": {"do_sample": False}}])
+    assert refusal(tmp_path, "clocks_batches", job).endswith("take a job of a variant that samples, as the article's loop does: published")
+    sampled = dataclasses.replace(job, runs=[{"new_tokens": 8, "up_to": True, "arguments": {"do_sample": True}}])
+    assert "No module named" in refusal(tmp_path, "clocks_batches", sampled)
+
+
 def test_the_rotary_kernel_has_no_random_weights_in_a_job_with_real_ones(tmp_path):
     job = synthetic.job("transformers", weights="hub")
     job.model["architecture"] = "gptj"
