@@ -58,7 +58,7 @@ def test_a_sample_is_the_mean_of_its_calls_and_holds_no_warm_up(device):
 
 
 def stamps(device, ends):
-    """Windows that begin at 0 and end at each of `ends` in turn."""
+    """Windows that begin at 8 s and end so many seconds later as each of `ends` says in turn."""
     left = iter(ends)
 
     class Stamp:
@@ -67,7 +67,7 @@ def stamps(device, ends):
 
         def window(self):
             device.events.append("ended")
-            return [0.0, next(left)]
+            return [8.0, 8.0 + next(left)]
 
     return Stamp
 
@@ -86,7 +86,7 @@ def test_a_window_that_ended_too_early_goes_on_with_more_calls_until_it_is_long_
     form = types.SimpleNamespace(timed_call=lambda job, loaded, run: device.does("call"))
     job = types.SimpleNamespace(runs=[{"new_tokens": 1}])
     (told,) = longer.windows(job, None, form, [{"new_tokens": 1, "timed_ms": [300.0]}])
-    assert told == {"new_tokens": 1, "calls": sum(calls), "at": [0.0, ends[-1]]}
+    assert told == {"new_tokens": 1, "calls": sum(calls), "at": [8.0, 8.0 + ends[-1]]}
     assert device.events == ["waits", "began", *(event for count in calls for event in [*["call"] * count, "waits", "ended"])]
 
 
