@@ -1,10 +1,12 @@
 """The clock: what is called, in which order, and which samples come out."""
 
+import subprocess
 import sys
 import types
 
 import pytest
 
+from bench import actions
 from bench.measuring import clock, environment, measure
 
 
@@ -114,3 +116,33 @@ def test_each_count_of_a_gpu_s_memory_is_torch_s_own_of_that_name(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
     told = environment.gpu_memory(types.SimpleNamespace(device="cuda"))
     assert told == [{"device": "cuda:0", "allocated_bytes": 1, "peak_allocated_bytes": 2, "reserved_bytes": 3, "peak_reserved_bytes": 4}]
+
+
+#: Holds 64 MiB at its peak, starts another process like itself while `argv[1]` is above 1, and ends with its standard input.
+HOLDS = """
+import subprocess, sys
+held = b"x" * (64 << 20)
+del held
+if int(sys.argv[1]) > 1:
+    child = subprocess.Popen([sys.executable, "-c", sys.argv[2], str(int(sys.argv[1]) - 1), sys.argv[2]], stdin=sys.stdin, stdout=subprocess.PIPE)
+    child.stdout.readline()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_peaks_of_a_process_and_of_all_that_it_started_are_summed():
+    own_bytes = environment.peak_rss_bytes()
+    before_bytes, before = environment.peak_rss_of_all()
+    command = [sys.executable, "-c", HOLDS, "2", HOLDS]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        peaks_bytes, processes = environment.peak_rss_of_all()
+        child.stdin.close()
+    assert processes == before + 2 and before_bytes >= own_bytes > 1 << 20
+    assert 2 * (64 << 20) < peaks_bytes - before_bytes < 2 * (256 << 20)
+
+
+def test_over_ranks_the_processes_of_an_engine_are_summed_and_a_rank_that_counts_none_is_one():
+    ranks = [{"devices": [], "peak_rss_bytes": 3, "processes": 4}, {"devices": [], "peak_rss_bytes": 4}]
+    assert actions.memory_of_ranks(ranks) == {"devices": [], "peak_rss_bytes": 7, "processes": 5}
