@@ -123,17 +123,22 @@ def _hash_problems(loaded: Pins) -> list[str]:
 
 
 def _lock_problems(loaded: Pins) -> list[tuple[str, str]]:
-    """(lock, problem) of each pin that a lock lacks or has in another version, and of each package without a hash."""
+    """(lock, problem) of each pin that a lock lacks or has in another version, of a lock for another date or Python, and of each missing hash."""
     problems = []
     for request in resolve.requests(loaded):
         place = str(request.path.relative_to(loaded.root))
         text = request.path.read_text(encoding="utf-8") if request.path.exists() else ""
-        locked = requirement_files.versions(text)
-        for line in request.requirements:
-            name, version = line.split("==")
-            if locked.get(name) != version:
-                problems.append((place, f"has {name} {locked.get(name, '(absent)')}, pins.toml {version}"))
-        problems += [(place, f"{name} has no hash") for name, block in requirement_files.blocks(text).items() if "--hash" not in block]
+        blocks, head = requirement_files.blocks(text), resolve.header(request)
+        others = requirement_files.other_versions(requirement_files.versions(text), request.requirements)
+        problems += [(place, f"has {name} {has}, pins.toml {version}") for name, has, version in others]
+        if text and requirement_files.header(text) != head:
+            problems.append((place, f"was not made for {head.splitlines()[-1].strip('# .')}"))
+        problems += [(place, f"{name} has no hash") for name, block in blocks.items() if "--hash" not in block]
+        problems += [
+            (place, f"{name} lacks the sha256 {digest[:12]}… of pins.toml")
+            for name, digest in request.extra_hashes
+            if f"sha256:{digest}" not in blocks.get(name, "")
+        ]
     return problems
 
 

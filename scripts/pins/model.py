@@ -120,12 +120,9 @@ class Image:
 
     def refuse_other_lock(self) -> None:
         """Raise KitError where the lock is missing or is not that of the pins: what would run is not what pins.toml says."""
-        locked = self.locked()
-        for pin in self.pins.values():
-            has = locked.get(requirement_files.normalized(pin.name), "")
-            if not requirement_files.same_version(has, pin.version):
-                place, next_command = self._place(self.folder / "requirements.txt"), f"type make lock BACKEND={self.backend}, then make render"
-                raise KitError(f"{place} has {pin.name} {has or '(absent)'}, docker/pins.toml {pin.version}; {next_command}")
+        for name, has, version in requirement_files.other_versions(self.locked(), (f"{pin.name}=={pin.version}" for pin in self.pins.values())):
+            place, next_command = self._place(self.folder / "requirements.txt"), f"type make lock BACKEND={self.backend}, then make render"
+            raise KitError(f"{place} has {name} {has}, docker/pins.toml {version}; {next_command}")
 
     def _place(self, path: Path) -> str:
         """A file below its docker folder, as errors name it."""

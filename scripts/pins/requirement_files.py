@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 #: Name prefixes of packages that only a CUDA build of torch needs.
@@ -19,6 +19,14 @@ def normalized(name: str) -> str:
 def same_version(one: str, other: str) -> bool:
     """Does one pin choose the other? To pip 2.1 and 2.1.0 are one version, and a lock has the spelling of the index."""
     return re.sub(r"(\.0)+$", "", one) == re.sub(r"(\.0)+$", "", other)
+
+
+def other_versions(locked: Mapping[str, str], requirements: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+    """(name, locked version or "(absent)", pinned version) of each requirement, a `name==version`, that a lock does not meet."""
+    for name, version in (requirement.split("==") for requirement in requirements):
+        has = locked.get(normalized(name), "")
+        if not same_version(has, version):
+            yield name, has or "(absent)", version
 
 
 @functools.lru_cache(maxsize=128)  # rendering looks up every advisory in each lock

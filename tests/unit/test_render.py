@@ -98,6 +98,27 @@ def test_a_changed_pin_is_noticed_with_both_versions(copy):
     assert "docker/int8/2023-02/requirements.txt: has bitsandbytes 0.37.0, pins.toml 0.37.1 (make lock)" in render.problems(pins.load(copy))
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "lock", "problem"),
+    [
+        ('exclude_newer = "2024-06-01"', 'exclude_newer = "2024-03-01"', "docker/int8/2024-06/requirements.txt", "nothing newer than 2024-03-01"),
+        ('python = { version = "3.12"', 'python = { version = "3.13"', "docker/deepspeed/current/compile.txt", "Python 3.13, x86_64-manylinux_2_28"),
+        ('python = ">=3.11"', 'python = ">=3.12"', "scripts/requirements/dev.txt", "Python >= 3.12, every platform"),
+        ('= "6746dbcbeb52', '= "0000dbcbeb52', "docker/demo/common/requirements.txt", "torch lacks the sha256 0000dbcbeb52… of pins.toml (make lock)"),
+    ],
+    ids=["date", "Python", "Python of the tools", "sha256 of a CPU build"],
+)
+def test_a_lock_that_was_made_for_another_date_or_python_or_build_is_noticed(copy, old, new, lock, problem):
+    edit(copy / "docker/pins.toml", old, new)
+    assert any(line.startswith(f"{lock}: ") and problem in line for line in render.problems(pins.load(copy)))
+
+
+def test_a_pin_whose_name_and_version_the_index_spells_differently_is_no_problem(copy):
+    before = 'tensor-parallel = { version = "2.0.0", origin = "derived"'
+    edit(copy / "docker/pins.toml", before, before.replace("tensor-parallel", "Tensor_Parallel").replace("2.0.0", "2.0"))
+    assert render._lock_problems(pins.load(copy)) == []
+
+
 def test_a_lock_without_hashes_is_noticed(copy):
     with open(copy / "docker/int8/2023-02/requirements.txt", "a") as file:
         file.write("sneaked==1.0\n")
