@@ -170,7 +170,7 @@ def _torch_problems(loaded: Pins) -> list[str]:
         layers: dict[str, list[str]] = {}
         for image in loaded.images(stack):
             path = image.folder / "torch.txt"
-            key = image.pins["torch"].version + (path.read_text(encoding="utf-8") if path.exists() else "")
+            key = image.locked().get("torch", "") + (path.read_text(encoding="utf-8") if path.exists() else "")
             layers.setdefault(key, []).append(image.backend)
         versions = {key.split("\n")[0] for key in layers}
         if len(layers) > len(versions):

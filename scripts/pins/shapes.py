@@ -19,6 +19,9 @@ Name = Annotated[str, msgspec.Meta(pattern=NAME)]
 #: A name that Docker also allows for an image, and that a module's file can have.
 BACKEND = r"[a-z0-9]+(-[a-z0-9]+)*"
 
+#: What runs a stack, and where the compiler of an image comes from: docker/Dockerfile.template has a section for each.
+ENGINES, COMPILERS = ("docker", "host"), ("debian", "wheels", "copied")
+
 
 class Pin(Table):
     """scripts/pins/model.py checks that all three are given."""
@@ -29,7 +32,7 @@ class Pin(Table):
 
 
 class Base(Pin):
-    digest: str = ""
+    digest: Annotated[str, msgspec.Meta(pattern=r"^(sha256:[0-9a-f]{64})?\Z")] = ""
 
 
 class Sizes(Table):
@@ -79,12 +82,12 @@ class Compile(Table):
     compiler: str
     packages: list[str]
     environment: dict[str, str]
+    cuda_home: str
+    nvcc: str
     pins: dict[str, Pin] = {}
     base: Base | None = None
     compiled_with: dict[str, str] = {}
     copied: list[str] = []
-    cuda_home: str = ""
-    nvcc: str = ""
     patches: list[Name] = []
 
 
@@ -128,6 +131,11 @@ class Backend(Table):
 def check(tables: Mapping[str, Any], file: str = "docker/pins.toml") -> None:
     """Raise KitError for the first key of pins.toml that no code reads, and for a value of a wrong type."""
     toml_tables.check(tables, Tables, file)
+    for name, table in tables["stack"].items():
+        place = f"{file}, [stack.{name}]"
+        _refuse_other(place, "engine", table["engine"], ENGINES)
+        if table["engine"] == "docker" and not table.get("base"):
+            raise KitError(f"{place}: there is no base, and the images of a stack with the engine docker are built on one")
     for name, table in tables["backend"].items():
         place = f"backend.{name}"
         own = {key: value for key, value in table.items() if not isinstance(value, dict)}
@@ -144,3 +152,20 @@ def check(tables: Mapping[str, Any], file: str = "docker/pins.toml") -> None:
             if stack not in table["stacks"]:
                 raise toml_tables.unknown(file, place, stack, [*Backend.__struct_fields__, *table["stacks"]])
             toml_tables.check(table[stack], Options, file, f"{place}.{stack}")
+            if "compile" in table[stack]:
+                _check_compile(table[stack]["compile"], table[stack].get("pins", {}), f"{file}, [{place}.{stack}.compile]")
+
+
+def _check_compile(table: Mapping[str, Any], pins: Mapping[str, Any], place: str) -> None:
+    """Raise KitError for a compiling stage that docker/Dockerfile.template has no section for; `pins` are those of the image beside its stack's."""
+    _refuse_other(place, "compiler", table["compiler"], COMPILERS)
+    _refuse_other(place, "source", table["source"], tuple(pins))
+    lacking = [key for key in ("base", "copied") if not table.get(key)]
+    if table["compiler"] == "copied" and lacking:
+        raise KitError(f"{place}: there is no {lacking[0]}, and a copied compiler needs its base image and the packages that are copied")
+
+
+def _refuse_other(place: str, key: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        write = f"; write {nearest(value, allowed)!r}" if allowed else ""
+        raise KitError(f"{place}: {key} is {value!r:.60}, allowed are {', '.join(allowed) or 'pins of its own, of which there is none'}{write}")

@@ -236,6 +236,29 @@ def test_a_mistake_in_a_new_backend_is_one_line_that_says_what_is_allowed(copy, 
     assert "\n" not in str(caught.value)
 
 
+SLIM = 'base = { version = "python:3.8-slim-bookworm", origin'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('engine = "docker"', 'engine = "dokcer"', r"\[stack.2023-02\]: engine is 'dokcer', allowed are docker, host; write 'docker'"),
+        (SLIM, "base = {}\n#", r"\[stack.2023-02\]: there is no base, and the images of a stack with the engine docker are built on one"),
+        ('digest = ""', 'digest = "sha256:ab"', r"\[stack.2023-02.base.digest\]: 'sha256:ab': "),
+        ('compiler = "debian"', 'compiler = "debain"', r"\[backend.deepspeed.2023-02.compile\]: compiler is 'debain', allowed are .*; write 'debian'"),
+        ('source = "deepspeed"', 'source = "deepsped"', r"compile\]: source is 'deepsped', allowed are deepspeed, pydantic; write 'deepspeed'"),
+        ('base = { version = "debian:', '# { version = "debian:', r"\[backend.deepspeed.2024-06.compile\]: there is no base, and a copied compiler needs "),
+        ('cuda_home = "/usr"\n', "", r"\[backend.deepspeed.2023-02.compile\]: Object missing required field `cuda_home`"),
+        ('nvcc = "11.8"\n', "", r"\[backend.deepspeed.2023-02.compile\]: Object missing required field `nvcc`"),
+    ],
+)
+def test_a_value_that_would_leave_a_part_out_of_an_image_is_one_line_that_says_what_is_allowed(copy, old, new, message):
+    edit(copy, old, new)
+    with pytest.raises(KitError, match=message) as caught:
+        pins.load(copy)
+    assert "\n" not in str(caught.value)
+
+
 def test_pins_that_were_edited_after_their_lock_are_told_before_anything_runs(whole_copy):
     pins.load(whole_copy).image("int8", "demo").refuse_other_lock()
     edit(

@@ -119,6 +119,11 @@ def test_a_pin_whose_name_and_version_the_index_spells_differently_is_no_problem
     assert render._lock_problems(pins.load(copy)) == []
 
 
+def test_a_misspelled_pin_is_told_with_its_lock(copy):
+    edit(copy / "docker/pins.toml", 'torch = { version = "2.3.0"', 'torhc = { version = "2.3.0"')
+    assert "docker/int8/2024-06/requirements.txt: has torhc (absent), pins.toml 2.3.0 (make lock)" in render.problems(pins.load(copy))
+
+
 def test_a_lock_without_hashes_is_noticed(copy):
     with open(copy / "docker/int8/2023-02/requirements.txt", "a") as file:
         file.write("sneaked==1.0\n")
