@@ -1,15 +1,31 @@
 """Generated sections of docker/README.md: the record of the last full build, and known advisories with the stacks that they concern."""
 
-import tomllib
 from collections.abc import Iterable, Mapping
 
 from packaging.version import Version
 
+from scripts import toml_tables
 from scripts.images import inventory, marked_sections
 from scripts.pins import Pins
+from scripts.toml_tables import Table
 
 PATH = "docker/README.md"
 ADVISORIES = "docker/advisories.toml"
+
+
+class Advisory(Table):
+    """A fault of a package from the version `since` on, which `fixed_in` no longer has."""
+
+    id: str
+    package: str
+    fixed_in: str
+    what: str
+    since: str = "0"
+
+
+class Advisories(Table):
+    written: str
+    advisory: list[Advisory]
 
 
 def put_in(text: str, loaded: Pins) -> str:
@@ -21,7 +37,8 @@ def put_in(text: str, loaded: Pins) -> str:
 
 def advisory_lines(loaded: Pins) -> list[str]:
     """A table of the advisories that concern at least one image, with the locked versions."""
-    listed = tomllib.loads((loaded.root / ADVISORIES).read_text(encoding="utf-8"))
+    listed = toml_tables.read(loaded.root / ADVISORIES)
+    toml_tables.check(listed, Advisories, ADVISORIES)
     locks = [(image.stack, image.locked()) for image in loaded.images()]
     rows = []
     for advisory in listed["advisory"]:

@@ -7,7 +7,9 @@ import datetime
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
+
+import msgspec
 
 from bench.job import write_whole
 from scripts import paths, pins
@@ -24,6 +26,18 @@ UNCHECKED = "-unchecked-"
 
 #: Steps of an image's history that make no layer.
 NO_LAYER = re.compile(r"^(/bin/sh -c #\(nop\) +)?(ARG|CMD|ENTRYPOINT|ENV|EXPOSE|HEALTHCHECK|LABEL|MAINTAINER|ONBUILD|SHELL|STOPSIGNAL|USER|VOLUME)\b")
+
+
+class Record(TypedDict):
+    """What a full build tells of an image; `layers` is {digest: bytes on disk}."""
+
+    pins_id: str
+    built: str
+    seconds: int | None
+    id: str
+    base: str
+    stand_in: bool
+    layers: dict[str, int]
 
 
 def is_stand_in(image: docker.models.images.Image) -> bool:
@@ -83,9 +97,13 @@ def record(client: docker.DockerClient, image: Image, seconds: float | None, roo
 
 
 def recorded(root: Path = paths.ROOT) -> dict[str, dict[str, Any]]:
-    """{backend/stack: record} of the images that `make build-all` has built."""
-    path = root / RECORD
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    """{backend/stack: record} of the images that `make build-all` has built. KitError for a damaged file, as a merge may leave it."""
+    path, shape = root / RECORD, dict[str, Record]
+    try:
+        known: dict[str, Any] = msgspec.json.decode(path.read_bytes(), type=shape) if path.exists() else {}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise KitError(f"{RECORD} is damaged ({error}); type git checkout {RECORD}") from error
+    return known
 
 
 def record_lines(loaded: Pins) -> list[str]:

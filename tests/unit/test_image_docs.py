@@ -38,6 +38,21 @@ def test_an_advisory_that_concerns_no_image_is_not_in_the_table(tmp_path):
     assert image_docs.advisory_lines(with_one_more) == image_docs.advisory_lines(LOADED)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("[[advisory]]", "[[advisory]", "^advisories.toml: not TOML: "),
+        ('fixed_in = "2.6.0"\n', "", r"^docker/advisories.toml, \[advisory\[CVE-2025-32434\]\]: Object missing required field `fixed_in`"),
+        ("since", "sinc", r"\]: unknown key 'sinc'; did you mean 'since'"),
+    ],
+)
+def test_a_mistake_in_the_advisories_is_one_line_with_its_place(tmp_path, old, new, message):
+    (tmp_path / "docker").mkdir()
+    (tmp_path / image_docs.ADVISORIES).write_text(re.sub(f"^{re.escape(old)}", new, (paths.ROOT / image_docs.ADVISORIES).read_text(), count=1, flags=re.M))
+    with pytest.raises(KitError, match=message):
+        image_docs.advisory_lines(types.SimpleNamespace(root=tmp_path, images=LOADED.images))
+
+
 def test_a_page_without_markers_says_which_to_put_in():
     with pytest.raises(KitError, match="images:begin"):
         image_docs.put_in("no markers", LOADED)

@@ -89,6 +89,14 @@ def test_whoever_reads_the_record_while_a_build_is_written_into_it_reads_the_ear
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
+@pytest.mark.parametrize("text", ["<<<<<<< HEAD\n{}", "[]", '{"int8/2023-02": {"id": "sha256:1"}}', '{"int8/2023-02": 1}'])
+def test_a_record_that_a_merge_has_damaged_is_one_line_that_says_what_to_type(tmp_path, text):
+    (tmp_path / "reports").mkdir()
+    (tmp_path / inventory.RECORD).write_text(text)
+    with pytest.raises(KitError, match=r"^reports/images.json is damaged \(.*\); type git checkout reports/images.json$"):
+        inventory.recorded(tmp_path)
+
+
 def layer(*folders, **files):
     """{path: fields} of a layer with these folders and files, as rebuild reads it."""
     stream = io.BytesIO()
