@@ -210,7 +210,8 @@ def _differences(kind: Kind, image: Image, made: Path, archived: _Archived) -> l
         user = archived.config["config"].get("User", "").partition(":")[0]
         content["user"] = 0 if user in ("", "0", "root") else 1  # these engines run it as the caller
         history = [{"CreatedBy": step.get("created_by")} for step in archived.config.get("history") or []]
-        return verify.differences(image, content, None) + verify.traces({"Config": archived.config["config"]}, history)
+        attributes = {"Config": archived.config["config"]}
+        return verify.differences(image, content, None) + verify.traces(attributes, history) + verify.other_pins(image, attributes)
     except verify.UNREADABLE as error:
         return [f"does not say what it holds: {first_line(error)}"]
 

@@ -128,6 +128,12 @@ def traces(attributes: dict[str, Any], history: list[dict[str, Any]]) -> list[st
     return [f"{where}: {setting}" for where, setting in sorted(settings) if setting not in from_dockerfile]
 
 
+def other_pins(image: Image, attributes: dict[str, Any]) -> list[str]:
+    """The pins of which an image says that it was built, if they are others. What is compiled or set from a patch or a Dockerfile shows nowhere else."""
+    named = (attributes["Config"].get("Labels") or {}).get(build.PINS_LABEL, "(none)")
+    return [] if named == image.pins_id else [f"label {build.PINS_LABEL}: pinned {image.pins_id}, found {named}"]
+
+
 def packages_of_base(client: docker.DockerClient, image: Image) -> list[str] | None:
     """The Debian packages of an image's base; None where this machine does not have the base."""
     try:
@@ -141,7 +147,7 @@ def check(client: docker.DockerClient, image: Image, name: str = "") -> list[str
     """Compare the whole content of a built image with its pins and its lock; returns one line per difference. `name` is its tag unless another is given."""
     name = name or image.tag
     built = client.images.get(name)
-    return differences(image, inspect(client, name), packages_of_base(client, image)) + traces(built.attrs, built.history())
+    return differences(image, inspect(client, name), packages_of_base(client, image)) + traces(built.attrs, built.history()) + other_pins(image, built.attrs)
 
 
 def check_foreign(client: docker.DockerClient, image: Image, name: str = "") -> list[str]:

@@ -1,9 +1,12 @@
 """scripts/images/verify.py without Docker: every way in which an image can differ from its pins and its lock is one line that names it."""
 
+import json
+import types
+
 import pytest
 
 from scripts import pins
-from scripts.images import verify
+from scripts.images import build, image_files, verify
 from scripts.pins import requirement_files
 
 LOADED = pins.load()
@@ -122,6 +125,20 @@ def test_settings_of_the_building_machine_are_found_and_those_of_the_dockerfile_
         "environment: PIP_INDEX_URL=http://here",
         "history: HTTPS_PROXY=http://user:secret@proxy",
     ]
+
+
+@pytest.mark.parametrize(
+    ("labels", "found"), [({build.PINS_LABEL: DEEPSPEED.pins_id}, None), ({build.PINS_LABEL: "0" * 12}, "0" * 12), ({}, "(none)"), (None, "(none)")]
+)
+def test_an_image_of_the_same_packages_that_was_built_from_other_patches_is_told_by_its_label(monkeypatch, tmp_path, labels, found):
+    lines = [f"label org.llm-repro.pins-id: pinned {DEEPSPEED.pins_id}, found {found}"] if found else []
+    asked = types.SimpleNamespace(attrs={"Config": {"Labels": labels}}, history=lambda: [])
+    monkeypatch.setattr(verify, "inspect", lambda client, name: right(DEEPSPEED))
+    monkeypatch.setattr(verify, "packages_of_base", lambda client, image: None)
+    assert verify.check(types.SimpleNamespace(images={DEEPSPEED.tag: asked}), DEEPSPEED) == lines
+    kind = types.SimpleNamespace(output_of=lambda made, environment, command: json.dumps(right(DEEPSPEED)))
+    archived = image_files._Archived({}, "sha256:1", {"config": {"Labels": labels, "User": "bench"}}, {})
+    assert image_files._differences(kind, DEEPSPEED, tmp_path, archived) == lines
 
 
 def test_an_image_may_hold_a_compiler_where_its_pins_name_one_and_only_what_came_with_it():
