@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Collection, Sequence
+from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
 import zstandard
@@ -79,10 +79,20 @@ def fetch_wheels(loaded: Pins, stack: str, target: Path) -> None:
         raise KitError(f"the files of the stack {stack} could not be fetched:\n  " + "\n  ".join(done.stdout.splitlines()[-15:]))
 
 
+def is_foreign(name: str, stacks: Collection[str]) -> bool:
+    """Is this, as SHA256SUMS names it, a file that `make archive` does not write?"""
+    parts, whole = PurePosixPath(name).parts, pieces.name_of(name)
+    is_images = len(parts) == 1 and whole.endswith(SUFFIX) and whole.removesuffix(SUFFIX) in stacks
+    is_wheel = len(parts) == 3 and parts[0] == "wheels" and parts[1] in stacks
+    is_for_the_kit = name == offline.KIT or (len(parts) == 2 and parts[0] == offline.TOOLS)
+    return not (is_images or is_wheel or is_for_the_kit)
+
+
 def write_sums(where: Path) -> None:
-    """One line for each file of an archive folder, sorted by name."""
-    files = sorted(path for path in where.rglob("*") if path.is_file() and path.name != checksums.NAME and not path.name.startswith("."))
-    digests = {path.relative_to(where).as_posix(): checksums.digest_of(path) for path in files}
+    """One line for each file of an archive, sorted by name; other files of the folder, such as those of a USB stick, are no part of it."""
+    stacks = {image.stack for image in pins.load().images()}
+    names = sorted(path.relative_to(where).as_posix() for path in where.rglob("*") if path.is_file() and not path.name.startswith("."))
+    digests = {name: checksums.digest_of(where / name) for name in names if not is_foreign(name, stacks)}
     write_whole(where / checksums.NAME, checksums.text(digests))  # half a list would look like that of a smaller archive
 
 

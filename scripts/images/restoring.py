@@ -24,7 +24,7 @@ from scripts import json_objects, pins
 from scripts.containers import apptainer, container, docker_errors, podman
 from scripts.containers.docker_library import docker
 from scripts.errors import KitError
-from scripts.images import archive, image_files, inventory, offline, pieces, sif, squashfs, verify
+from scripts.images import archive, image_files, inventory, pieces, sif, squashfs, verify
 from scripts.machine import unpack
 from scripts.pins import Image, Pins
 
@@ -98,11 +98,7 @@ def foreign_files(sums: Mapping[str, str], loaded: Pins) -> Iterator[str]:
     """What a folder lists that `make archive` does not write, a line each."""
     stacks = {image.stack for image in loaded.images()}
     for name in sums:
-        parts, whole = PurePosixPath(name).parts, pieces.name_of(name)
-        is_images = len(parts) == 1 and whole.endswith(archive.SUFFIX) and whole.removesuffix(archive.SUFFIX) in stacks
-        is_wheel = len(parts) == 3 and parts[0] == "wheels" and parts[1] in stacks
-        is_for_the_kit = name == offline.KIT or (len(parts) == 2 and parts[0] == offline.TOOLS)
-        if not (is_images or is_wheel or is_for_the_kit):
+        if archive.is_foreign(name, stacks):
             yield f"{name}: neither the images of a stack of docker/pins.toml nor a file of its locks, nor the tools or the kit"
 
 

@@ -94,11 +94,12 @@ def test_half_a_file_of_an_archive_that_was_cut_off_has_no_checksum(tmp_path):
 
 
 def test_a_disk_that_is_full_leaves_the_list_of_checksums_as_it_was(tmp_path):
+    (tmp_path / "tools").mkdir()
     for number in range(20):
-        (tmp_path / f"{number}.whl").write_text("")
+        (tmp_path / f"tools/{number}.whl").write_text("")
     archive.write_sums(tmp_path)
     before, (_, most) = archive.read_sums(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
-    (tmp_path / "new.whl").write_text("")
+    (tmp_path / "tools/new.whl").write_text("")
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, most))
     try:
         with pytest.raises(OSError, match="File too large"):

@@ -262,8 +262,19 @@ def folder(tmp_path: Path, *names: str) -> Path:
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         image_archive(tmp_path / name, {"manifest.json": manifest(OURS[0])})
-    archive.write_sums(tmp_path)
+    digests = {name: checksums.digest_of(tmp_path / name) for name in names}
+    (tmp_path / checksums.NAME).write_text(checksums.text(digests))
     return tmp_path
+
+
+def test_files_beside_an_archive_that_make_archive_did_not_write_do_not_keep_it_from_being_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = ["current.oci.tar.zst", "kit.tar", "tools/uv.whl", "wheels/current/torch.whl"]
+    folder(tmp_path, *ours, "notes.txt", "System Volume Information/WPSettings.dat", "llm-repro/README.md", "wheels/gone/torch.whl", "gone.oci.tar.zst")
+    archive.write_sums(tmp_path)
+    assert list(archive.read_sums(tmp_path)) == ours
+    monkeypatch.setitem(restoring.ENGINES, "docker", lambda: None)
+    monkeypatch.setattr(restoring, "_restore", lambda client, files, images: [])
+    restoring.restore(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["nope.oci.tar.zst", "below/current.oci.tar.zst", "wheels/nope/x.whl", "notes.txt"])
