@@ -45,6 +45,7 @@ LEVEL = 6
 def save_images(client: docker.DockerClient, images: list[Image], where: Path, name: str, piece_bytes: int | None = None) -> list[Path]:
     """Write images and their bases as one compressed OCI archive in `where`, whole or not at all; returns its files. Raises KitError."""
     bases = sorted({image.base for image in images if build.exists(client, image.base)})
+    build.require_docker()
     command = ["docker", "save", *bases, *(image.tag for image in images)]
     with tempfile.TemporaryFile() as complaints, pieces.writing(where, name, piece_bytes) as writer:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=complaints)

@@ -144,10 +144,15 @@ def with_wheels(image: Image, wheels: Path) -> Iterator[Path]:
         yield kit
 
 
-def require_buildx() -> None:
-    """Raise PreflightError where `docker` or its buildx plugin is missing."""
+def require_docker() -> None:
+    """Raise PreflightError where the `docker` command is missing; an engine may answer without it."""
     if not shutil.which("docker"):
         raise PreflightError("the `docker` command is missing: install Docker's command line and its buildx plugin")
+
+
+def require_buildx() -> None:
+    """Raise PreflightError where `docker` or its buildx plugin is missing."""
+    require_docker()
     if subprocess.run(["docker", "buildx", "version"], capture_output=True).returncode != 0:
         raise PreflightError("`docker buildx` is missing: install the package docker-buildx-plugin (on Debian docker-buildx)")
 

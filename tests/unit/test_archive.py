@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from scripts import pins
 from scripts.commands.line import command_line
-from scripts.errors import KitError, UsageError
+from scripts.errors import KitError, PreflightError, UsageError
 from scripts.images import archive, build, offline, pieces
 
 LOADED = pins.load()
@@ -57,6 +57,13 @@ def test_what_ends_the_writing_of_an_archive_is_told_as_it_is_and_docker_is_ende
 def test_a_docker_that_fails_is_told_by_its_reason_and_leaves_no_archive(docker_save, tmp_path, script, words):
     with pytest.raises(KitError, match=f"^docker save failed: {words}; "):
         docker_save(script)
+    assert list((tmp_path / "archives").iterdir()) == []
+
+
+def test_an_engine_without_its_command_line_says_what_to_install(docker_save, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(PreflightError, match="`docker` command is missing: install"):
+        docker_save("echo whole")
     assert list((tmp_path / "archives").iterdir()) == []
 
 
