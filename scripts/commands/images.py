@@ -1,9 +1,10 @@
 """build, verify, rebuild, sbom, images, archive, restore, push, pull: the images and their content."""
 
+import contextlib
 import functools
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -11,6 +12,7 @@ import click
 from scripts import articles, pins
 from scripts.commands import values
 from scripts.commands.values import Verb, option
+from scripts.containers import docker_errors
 from scripts.containers.container import connect
 from scripts.errors import KitError, UsageError
 from scripts.images import archive as keeping
@@ -38,13 +40,20 @@ def chosen(backend: str, stack: str, article: str) -> list[Image]:
     return building.images_of(pins.load(), backend, stack, typed)
 
 
+@contextlib.contextmanager
+def _with_docker(verb: str) -> Iterator[None]:
+    """Within the block signals are raised, so that half-made images and files are removed, and a failing Docker is one line."""
+    with signals.raised(), docker_errors.answering(f"make {verb}", lost=""):
+        yield
+
+
 def _of_images(command: Callable[..., int | None], backend: Callable[[Verb], Verb] = click.argument("backend")) -> Verb:
     """Add the backend, by default an argument, and the options that choose images to a verb."""
 
     def with_images(backend: str | tuple[str, ...], stack: str, article: str, **more: object) -> int | None:
         names = (backend,) if isinstance(backend, str) else backend
         images = {image.tag: image for name in names for image in chosen(name, stack, article)}
-        with signals.raised():  # so that half-made images and files are removed
+        with _with_docker(command.__name__):
             return command(list(images.values()), **more)
 
     with_images.__doc__ = command.__doc__
@@ -61,7 +70,7 @@ _of_named_images = functools.partial(_of_images, backend=option("BACKEND", value
 @WHEELS
 def build(backend: str, stack: str, article: str, wheels: Path | None) -> None:
     """Build the image of a backend, or all images; building all also keeps a record of them."""
-    with signals.raised():
+    with _with_docker("build"):
         for image in chosen(backend, stack, article):
             began = time.monotonic()
             new = building.build(image, wheels)
@@ -109,7 +118,8 @@ def sbom(images: list[Image]) -> None:
 @click.command
 def images() -> None:
     """List the images: built, stale or missing, their size, shared layers, age."""
-    inventory.show()
+    with _with_docker("images"):
+        inventory.show()
 
 
 @click.command
@@ -130,7 +140,7 @@ def archive(images: list[Image], only: tuple[str, ...], pieces: int | None, pyth
 @option("ENGINE", values.choice(*restoring.ENGINES), "the engine that gets the images; for Apptainer and pyxis they become files", "docker")
 def restore(archives: Path, engine: str) -> None:
     """Restore the images of an archive folder without a network, and compare each with its pins and lock."""
-    with signals.raised():
+    with _with_docker("restore"):
         restoring.restore(archives, engine)
 
 

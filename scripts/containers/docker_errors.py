@@ -76,19 +76,19 @@ def follow(lines: Iterable[Mapping[str, Any]]) -> None:
 
 
 @contextlib.contextmanager
-def answering(doing: str) -> Iterator[None]:
-    """Within the block an error or the silence of Docker becomes one KitError; `doing` names what Docker was asked for."""
+def answering(doing: str, lost: str = "; nothing was stored") -> Iterator[None]:
+    """Within the block an error or the silence of Docker becomes one KitError; `doing` names what Docker was asked for, `lost` what that cost."""
     try:
         yield
     except silence() as error:
-        raise gone(doing) from error
+        raise gone(doing, lost) from error
     except docker.errors.APIError as error:
         raise KitError(f"Docker failed during {doing}: {' '.join(str(error.explanation or error).split())}; type the same again, or see its log") from error
 
 
-def gone(run_id: str) -> KitError:
-    """The error for an engine that stopped answering while a container ran."""
-    return KitError(f"the container engine stopped answering during {run_id}; nothing was stored. Start it again and type the same command")
+def gone(doing: str, lost: str = "; nothing was stored") -> KitError:
+    """The error for an engine that stopped answering, by default while a container ran."""
+    return KitError(f"the container engine stopped answering during {doing}{lost}. Start it again and type the same command")
 
 
 def not_removed(container: str, why: str) -> KitError:

@@ -9,8 +9,10 @@ from unittest.mock import Mock
 
 import docker
 import pytest
+from click.testing import CliRunner
 
 from scripts import pins
+from scripts.commands.line import command_line
 from scripts.errors import KitError
 from scripts.images import build, registry, restoring, verify
 from tests.unit.test_restoring import manifest, members
@@ -102,6 +104,57 @@ def test_a_registry_that_keeps_no_image_is_one_line(lines: list[dict], words: st
     client.api.push.return_value = iter(lines)
     with pytest.raises(KitError, match=words):
         registry._pushed(client, IMAGE, "localhost:5000/kit")
+
+
+class _Failing(BaseHTTPRequestHandler):
+    """Says which Docker it is, and to all else what the test says; with None it breaks off."""
+
+    says: tuple[int, bytes] | None = None
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        answer = (200, b'{"ApiVersion": "1.44"}') if self.path.endswith("/version") else self.says
+        if answer:
+            self.send_response(answer[0])
+            self.end_headers()
+            self.wfile.write(answer[1])
+
+    do_POST = do_DELETE = do_GET
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["images"],
+        ["build", "int8"],
+        ["verify", "int8"],
+        ["sbom", "int8"],
+        ["archive", "--only", "images"],
+        ["push", "--registry", "localhost:5000/kit"],
+    ],
+    ids=lambda words: words[0],
+)
+@pytest.mark.parametrize(
+    ("says", "line"),
+    [
+        ((500, b'{"message": "layer does not exist"}'), "^Docker failed during make {}: layer does not exist; type the same again, or see its log$"),
+        (None, "^the container engine stopped answering during make {}. Start it again and type the same command$"),
+    ],
+    ids=["fails", "breaks off"],
+)
+def test_a_docker_that_fails_during_a_verb_of_images_is_one_line(monkeypatch, tmp_path: Path, words: list[str], says, line: str) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Failing", (_Failing,), {"says": says}))
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{server.server_address[1]}")
+    monkeypatch.setenv("ARCHIVES", str(tmp_path))
+    try:
+        with pytest.raises(KitError, match=line.format(words[0])):
+            CliRunner().invoke(command_line, words, catch_exceptions=False)
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 @pytest.mark.parametrize("text", ["<<<<<<< HEAD\n{}", "[]", '{"TAG": 1}', '{"TAG": "latest"}', f'{{"TAG": "{DIGEST}\\n"}}', "[" * 100_000])
