@@ -68,12 +68,14 @@ def altered_files(distribution, recorded):
 
 
 def unowned_files(recorded):
-    """{path in site-packages: sha256} of files that no package brought."""
+    """{path in site-packages: sha256} of files that no package brought, "" for a link to a folder: Python imports what lies behind it."""
     found = {}
     for top in glob.glob("/opt/venv/lib/python3*/site-packages"):
         for folder, folders, names in os.walk(top):
             folders[:] = [name for name in folders if name != "__pycache__"]
+            links = [os.path.join(folder, name) for name in folders if os.path.islink(os.path.join(folder, name))]
             paths = [os.path.join(folder, name) for name in names]
+            found.update((os.path.relpath(path, top), "") for path in links if path not in recorded)
             found.update((os.path.relpath(path, top), sha256(path).hex()) for path in paths if path not in recorded)
     return found
 

@@ -50,3 +50,19 @@ def test_a_file_that_is_none_of_theirs_is_altered_for_both(packages):
 def test_a_file_that_is_gone_is_missing_for_both(packages):
     (packages / SHARED).unlink()
     assert altered(packages) == {"first": [f"{SHARED}: missing"], "second": [f"{SHARED}: missing"]}
+
+
+def test_a_file_and_a_link_to_a_folder_that_no_package_brought_are_unowned(packages, tmp_path_factory, monkeypatch):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "__init__.py").write_bytes(b"evil")
+    (packages / "sitecustomize").symlink_to(elsewhere)
+    (packages / "evil.pth").write_bytes(b"evil")
+    (packages / "__pycache__").mkdir()
+    (packages / "__pycache__/build_backend.cpython-38.pyc").write_bytes(b"")
+    monkeypatch.setattr(inspect_image.glob, "glob", lambda pattern: [str(packages)])
+    digests = inspect_image.recorded_digests(distributions(path=[str(packages)]))
+    unowned = inspect_image.unowned_files(digests)
+    assert {path: digest for path, digest in unowned.items() if ".dist-info" not in path} == {
+        "sitecustomize": "",
+        "evil.pth": hashlib.sha256(b"evil").hexdigest(),
+    }
