@@ -17,7 +17,7 @@ from scripts.commands import clean
 from scripts.errors import KitError, PreflightError, UsageError, run_command
 from scripts.machine import installs, locks
 from scripts.paths import ROOT
-from scripts.pins import uv
+from scripts.pins import requirement_files, uv
 
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
@@ -25,11 +25,22 @@ PYTHON = VENV / "bin" / "python"
 HASHED = ("--require-hashes", "--no-deps", "--only-binary", ":all:")
 
 
-def kept_files() -> list[str]:
-    """Options that make pip and uv take the tools from an archive; [] where ARCHIVES does not hold them for this Python."""
+def kept_files(loaded: pins.Pins) -> list[str]:
+    """Options that make pip and uv take the tools from an archive; [] where ARCHIVES does not hold them for this Python.
+
+    An archive may be older than the locks. It is no source then, and a line says so: without an index nothing else could be installed.
+    """
     folder = Path(surroundings.current().text("ARCHIVES") or ROOT / "archives").absolute() / "tools"
-    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    return ["--no-index", "--find-links", str(folder)] if any(folder.glob(f"numpy-*-{tag}-*.whl")) else []
+    tag = f"-cp{sys.version_info.major}{sys.version_info.minor}-"
+    names = [path.name for path in folder.glob("*.whl") if any(part in path.name for part in (tag, "-abi3-", "-py2", "-py3"))]
+    if not any(name.startswith("numpy-") for name in names):
+        return []
+    held = {(requirement_files.normalized(name.split("-")[0]), name.split("-")[1]) for name in names}
+    locks = [loaded.host_lock(group).read_text(encoding="utf-8") for group in ("installer", "run")]
+    lacking = [f"{name} {version}" for lock in locks for name, version in requirement_files.versions(lock).items() if (name, version) not in held]
+    if lacking:
+        print(f"{folder} has no {lacking[0]}, so the tools come from the network; make archive ONLY=tools would keep them", file=sys.stderr)
+    return [] if lacking else ["--no-index", "--find-links", str(folder)]
 
 
 def install(group: str) -> None:
@@ -55,9 +66,10 @@ def _install(group: str, loaded: pins.Pins) -> None:
     about = loaded.host["groups"][group]
     print(f"installing {about['summary']} into .venv, once: {installs.sizes(about['download_mb'], about['disk_mb'])}", file=sys.stderr)
     began = time.monotonic()
+    source = kept_files(loaded) if group == "run" else []
     if group == "run":
-        _make_environment(loaded.host_lock("installer"))
-    _fill(loaded.host_lock(group), about["disk_mb"], kept_files() if group == "run" else [])
+        _make_environment(loaded.host_lock("installer"), source)
+    _fill(loaded.host_lock(group), about["disk_mb"], source)
     (VENV / f".{group}").touch()
     print(f"installed in {time.monotonic() - began:.0f} s", file=sys.stderr)
 
@@ -68,11 +80,11 @@ def _is_current(group: str, loaded: pins.Pins) -> bool:
     return marker.exists() and marker.stat().st_mtime_ns > max(loaded.host_lock(one).stat().st_mtime_ns for one in groups)
 
 
-def _make_environment(lock: Path) -> None:
+def _make_environment(lock: Path, source: list[str]) -> None:
     made = installs.run("making .venv", [sys.executable, "-m", "venv", "--clear", str(VENV)], surroundings.current().for_installers)
     if made.returncode != 0:
         raise PreflightError(f"{sys.executable} cannot make a virtual environment; on Debian and Ubuntu type apt-get install python3-venv")
-    command = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *kept_files(), *HASHED, "--requirement", str(lock)]
+    command = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *source, *HASHED, "--requirement", str(lock)]
     _must_work(installs.run("fetching uv", command, surroundings.current().for_installers))
 
 

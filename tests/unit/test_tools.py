@@ -190,7 +190,7 @@ def of_old_tools(tmp_path, monkeypatch):
 
 def test_tools_are_not_replaced_while_a_command_of_the_kit_runs_with_them(of_old_tools, monkeypatch, capsys):
     made = []
-    monkeypatch.setattr(tools, "_make_environment", made.append)
+    monkeypatch.setattr(tools, "_make_environment", lambda lock, source: made.append(lock))
     monkeypatch.setattr(tools, "_fill", lambda *_: None)
     with locks.shared(of_old_tools / ".venv" / ".in-use"):
         with pytest.raises(PreflightError, match=f"a command of the kit runs from {of_old_tools}; wait for its end, or end it, and type the same again"):
@@ -208,27 +208,47 @@ def test_tools_are_not_replaced_while_a_command_of_the_kit_runs_with_them(of_old
 
 def test_an_archive_with_the_tools_of_this_python_takes_the_place_of_the_index_for_what_it_holds(of_old_tools, monkeypatch):
     archives, sources = of_old_tools / "archives" / "tools", {}
-    monkeypatch.setattr(tools, "_make_environment", lambda lock: None)
+    monkeypatch.setattr(tools, "_make_environment", lambda lock, source: sources.update({lock.name: source}))
     monkeypatch.setattr(tools, "_fill", lambda lock, disk_mb, source: sources.update({lock.name: source}))
-    archives.mkdir(parents=True)
-    (archives / "numpy-1.0-cp10-cp10-any.whl").touch()
-    assert tools.kept_files() == [], "the archive is of another Python"
-    (archives / f"numpy-1.0-cp{sys.version_info.major}{sys.version_info.minor}-any.whl").touch()
+    loaded, this = pins.load(), f"cp{sys.version_info.major}{sys.version_info.minor}"
+    keep(archives, loaded, "cp10")
+    assert tools.kept_files(loaded) == [], "the archive is of another Python"
+    keep(archives, loaded, this)
     monkeypatch.setenv("ARCHIVES", str(archives.parent))
     monkeypatch.setattr(tools, "ROOT", of_old_tools / "elsewhere")
-    loaded = pins.load()
     for group in ("run", "dev"):
         tools._install(group, loaded)
-    assert sources == {"run.txt": ["--no-index", "--find-links", str(archives)], "dev.txt": []}
+    kept = ["--no-index", "--find-links", str(archives)]
+    assert sources == {"installer.txt": kept, "run.txt": kept, "dev.txt": []}
+
+
+@pytest.mark.parametrize("name", ["uv", "numpy", "markupsafe"])
+def test_an_archive_that_is_older_than_the_locks_does_not_keep_the_tools_from_the_network(of_old_tools, capsys, name):
+    archives, loaded, this = of_old_tools / "archives" / "tools", pins.load(), f"cp{sys.version_info.major}{sys.version_info.minor}"
+    keep(archives, loaded, this)
+    (path,) = archives.glob(f"{name}-*")
+    version = path.name.split("-")[1]
+    path.rename(archives / path.name.replace(version, "0.1"))
+    (archives / f"{name}-{version}-cp10-cp10-any.whl").touch()
+    assert tools.kept_files(loaded) == []
+    assert capsys.readouterr().err == f"{archives} has no {name} {version}, so the tools come from the network; make archive ONLY=tools would keep them\n"
+
+
+def keep(archives, loaded, tag):
+    """Wheels of all tools in an archive; their content does not matter."""
+    archives.mkdir(parents=True, exist_ok=True)
+    for group in ("installer", "run"):
+        for name, version in requirement_files.versions(loaded.host_lock(group).read_text()).items():
+            (archives / f"{name.replace('-', '_')}-{version}-{tag}-{tag}-any.whl").touch()
 
 
 def test_a_python_that_makes_no_environment_is_told_before_anything_is_fetched(of_old_tools, monkeypatch):
     ran, codes = [], iter([1, 0, 0])
     monkeypatch.setattr(tools.installs, "run", lambda title, *_: ran.append(title) or subprocess.CompletedProcess([], next(codes), "", ""))
     with pytest.raises(PreflightError, match="cannot make a virtual environment; on Debian and Ubuntu type apt-get install python3-venv"):
-        tools._make_environment(Path("installer.txt"))
+        tools._make_environment(Path("installer.txt"), [])
     assert ran == ["making .venv"]
-    tools._make_environment(Path("installer.txt"))
+    tools._make_environment(Path("installer.txt"), [])
     assert ran == ["making .venv", "making .venv", "fetching uv"]
 
 
