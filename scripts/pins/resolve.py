@@ -131,7 +131,8 @@ def _compile(request: Request, output: Path, constraints: Path) -> None:
     environment = kept | {"UV_PYTHON_DOWNLOADS": "never"} | uv.trust()
     done = subprocess.run(command, input="\n".join(request.requirements), env=environment, capture_output=True, text=True, errors="replace")
     if done.returncode != 0:
-        raise KitError(f"{request.path} cannot be locked: {done.stderr.strip()}\nNothing was written. Change docker/pins.toml.")
+        next_step = "Look at the network and type the same again." if "Failed to fetch" in done.stderr else "Change docker/pins.toml."
+        raise KitError(f"{request.path} cannot be locked: {done.stderr.strip()}\nNothing was written. {next_step}")
 
 
 def header(request: Request) -> str:

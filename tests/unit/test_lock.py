@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import os
+import socket
 import stat
 import threading
 import zipfile
@@ -89,8 +90,18 @@ def test_written_files_can_be_read_by_everyone(tmp_path):
 
 def test_a_set_of_pins_that_cannot_be_resolved_ends_in_what_uv_says():
     request = dataclasses.replace(resolve.requests(pins.load())[0], requirements=("not a requirement",))
-    with pytest.raises(KitError, match="installer.txt cannot be locked: "):
+    with pytest.raises(KitError, match="installer.txt cannot be locked: (.|\n)*Nothing was written. Change docker/pins.toml.$"):
         resolve.resolve(request)
+
+
+@pytest.mark.slow  # uv tries again
+def test_an_index_that_cannot_be_reached_is_no_fault_of_the_pins(monkeypatch, tmp_path):
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))  # nobody listens there
+        monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://127.0.0.1:{unheard.getsockname()[1]}/simple")
+        monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path))
+        with pytest.raises(KitError, match="installer.txt cannot be locked: (.|\n)*Nothing was written. Look at the network and type the same again.$"):
+            resolve.resolve(resolve.requests(pins.load())[0])
 
 
 def a_wheel(name, version, needs=()):
