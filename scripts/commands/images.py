@@ -25,6 +25,7 @@ from scripts.machine import permissions, signals
 from scripts.names import shortened
 from scripts.paths import ROOT
 from scripts.pins import Image
+from scripts.units import counted
 
 STACK = option("STACK", values.text(), "the versions: a stack of docker/pins.toml, or the article's own", "article")
 ARTICLE = option("ARTICLE", values.text(), "the article of STACK=article", "")
@@ -101,7 +102,7 @@ def rebuild(images: list[Image], wheels: Path | None) -> None:
 
 def _differs(image: Image, lines: list[str], if_none: str) -> bool:
     """Are there differences? They are printed."""
-    print("\n  ".join([f"{image.tag}: {f'{len(lines)} differences' if lines else if_none}", *lines]), flush=True)
+    print("\n  ".join([f"{image.tag}: {counted(len(lines), 'difference') if lines else if_none}", *lines]), flush=True)
     return bool(lines)
 
 

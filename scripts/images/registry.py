@@ -21,6 +21,7 @@ from scripts.errors import KitError
 from scripts.images import build, verify
 from scripts.paths import ROOT
 from scripts.pins import Image
+from scripts.units import counted
 
 DIGESTS = ROOT / "docker" / "digests.json"
 
@@ -90,7 +91,7 @@ def pull(images: Sequence[Image], registry: str, path: Path = DIGESTS) -> None:
         if image.tag in digests and not build.exists(client, image.tag):
             lines = _pulled(client, image, registry, digests[image.tag])
             wrong += [(image, lines)] if lines else []
-            print(f"{image.tag}: {f'{len(lines)} differences, removed' if lines else 'pulled, and holds what its lock says'}", flush=True)
+            print(f"{image.tag}: {counted(len(lines), 'difference') + ', removed' if lines else 'pulled, and holds what its lock says'}", flush=True)
     if wrong:
         raise KitError(
             f"{registry} gave images that differ from docker/pins.toml or do not say what they hold, and they were removed:\n  "
