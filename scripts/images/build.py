@@ -182,7 +182,7 @@ def _stream(image: Image, command: list[str]) -> None:
         if process.poll() is None and sys.exc_info()[0]:
             process.terminate()
         process.wait()
-    if disk_full:
+    if process.returncode != 0 and disk_full:
         raise KitError(f"{image.tag} was not built: the disk of the Docker engine is full; `docker system df` shows what fills it")
     if process.returncode != 0:
         raise KitError(f"{image.tag} was not built, the last lines were:\n  " + "\n  ".join(last))

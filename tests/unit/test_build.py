@@ -6,7 +6,7 @@ import pytest
 
 from scripts import paths, pins
 from scripts.commands.images import chosen
-from scripts.errors import PreflightError, UsageError
+from scripts.errors import KitError, PreflightError, UsageError
 from scripts.images import build
 
 LOADED = pins.load()
@@ -82,6 +82,49 @@ def test_patches_are_given_only_to_an_image_that_has_them():
     assert not [part for part in build.buildx_command(IMAGE, "x:y") if "build-context=patches" in part]
     patched = build.buildx_command(LOADED.image("deepspeed", "hopper"), "x:y")
     assert f"--build-context=patches={paths.ROOT / 'docker/patches'}" in patched
+
+
+def test_a_build_that_fails_is_told_by_its_last_lines_without_the_dockerfile_that_buildx_quotes(capsys):
+    script = "seq 30; echo 'ERROR: no such package' >&2; echo Dockerfile:12; echo '  12 | RUN pip install'; exit 1"
+    with pytest.raises(KitError) as told:
+        build._stream(IMAGE, ["bash", "-c", script])
+    lines = [*range(12, 31), "ERROR: no such package"]
+    assert str(told.value) == f"{IMAGE.tag} was not built, the last lines were:\n  " + "\n  ".join(map(str, lines))
+    assert capsys.readouterr().out.endswith("ERROR: no such package\nDockerfile:12\n  12 | RUN pip install\n")
+
+
+def test_a_build_that_filled_the_disk_says_so_and_one_that_went_on_is_built():
+    full = "echo 'ERROR: write /opt/venv/x: No space left on device'"
+    with pytest.raises(KitError, match="was not built: the disk of the Docker engine is full; `docker system df` shows"):
+        build._stream(IMAGE, ["bash", "-c", f"{full}; echo more; exit 1"])
+    build._stream(IMAGE, ["bash", "-c", f"{full}; echo the cache is not kept"])
+
+
+@pytest.mark.timeout(20)
+def test_a_build_that_is_interrupted_is_ended(monkeypatch, tmp_path):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("builtins.print", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        build._stream(IMAGE, ["bash", "-c", f"echo $$ > {tmp_path}/pid; echo begun; exec sleep 60"])
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_a_build_from_kept_files_gets_them_with_the_scripts_of_every_build_and_no_index(tmp_path):
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    (wheels / "idna.whl").write_text("x")
+    with build.with_wheels(IMAGE, wheels) as kit:
+        assert (kit / "wheels/idna.whl").read_text() == "x" and (kit / "begin.sh").read_text() == (IMAGE.build_scripts / "begin.sh").read_text()
+        assert "no-index = true" in (kit / "pip.conf").read_text()
+        command = build.buildx_command(IMAGE, "x:y", kit=kit)
+        assert f"--build-context=kit={kit}" in command and f"--secret=id=pip_conf,src={kit / 'pip.conf'}" in command
+    assert os.listdir(tmp_path) == ["wheels"]
+    (wheels / "idna.whl").unlink()
+    with pytest.raises(UsageError, match="which holds no files; try WHEELS=archives/wheels/2023-02"), build.with_wheels(IMAGE, wheels):
+        pass
 
 
 def test_a_missing_docker_command_says_what_to_install(monkeypatch, tmp_path):
