@@ -139,9 +139,17 @@ def with_wheels(image: Image, wheels: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix=".wheels-", dir=wheels.parent) as name:
         kit = Path(name)
         shutil.copytree(image.build_scripts, kit, dirs_exist_ok=True)
-        shutil.copytree(wheels, kit / "wheels", copy_function=os.link)
+        shutil.copytree(wheels, kit / "wheels", copy_function=_link_or_copy)
         (kit / "pip.conf").write_text("[global]\nno-index = true\nfind-links = /run/kit/wheels\n", encoding="utf-8")
         yield kit
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    """A link costs no room and no time; a stick with FAT has none, and nobody may link another user's files."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def require_docker() -> None:

@@ -1,5 +1,6 @@
 """scripts/images/build.py without Docker: which images are meant, the command line, and how an answer is compared with the lock."""
 
+import errno
 import os
 
 import pytest
@@ -125,6 +126,17 @@ def test_a_build_from_kept_files_gets_them_with_the_scripts_of_every_build_and_n
     (wheels / "idna.whl").unlink()
     with pytest.raises(UsageError, match="which holds no files; try WHEELS=archives/wheels/2023-02"), build.with_wheels(IMAGE, wheels):
         pass
+
+
+def test_kept_files_where_no_file_can_be_linked_are_copied(monkeypatch, tmp_path):
+    def no_links(source, target):
+        raise PermissionError(errno.EPERM, "Operation not permitted", source)
+
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "wheels/idna.whl").write_text("x")
+    monkeypatch.setattr(os, "link", no_links)  # as on a stick with FAT
+    with build.with_wheels(IMAGE, tmp_path / "wheels") as kit:
+        assert (kit / "wheels/idna.whl").read_text() == "x"
 
 
 def test_a_missing_docker_command_says_what_to_install(monkeypatch, tmp_path):
