@@ -42,6 +42,24 @@ def test_what_is_committed_is_what_pins_toml_gives():
     assert render.problems(pins.load()) == []
 
 
+def test_a_check_fails_with_every_file_that_differs_and_render_writes_these_and_no_other(copy, monkeypatch, capsys):
+    here = pins.load(copy)
+    monkeypatch.setattr(pins, "load", lambda: here)
+    render.check()
+    render.write()
+    assert capsys.readouterr().out == "nothing to write\n"
+    edit(copy / "compose.yaml", "read_only: true", "read_only: false")
+    edit(copy / "docker/int8/current/torch.txt", "--hash=sha256:", "--hash=sha256:0")
+    (copy / "docker/bminf/current/Dockerfile").unlink()
+    with pytest.raises(KitError, match="^generated files and docker/pins.toml disagree:\n") as told:
+        render.check()
+    spoilt = ["compose.yaml", "docker/int8/current/torch.txt", "docker/bminf/current/Dockerfile"]
+    assert all(f"\n  {name}: is not what pins.toml and the locks give (make render)" in str(told.value) for name in spoilt)
+    render.write()
+    assert sorted(capsys.readouterr().out.splitlines()) == sorted(f"{name}: written" for name in spoilt)
+    render.check()
+
+
 def test_a_changed_package_of_the_compiler_is_named(copy):
     edit(copy / "docker/pins.toml", '"g++-11", "gcc-11", "make"]', '"g++-11", "gcc-10", "make"]')
     found = [line for line in render.problems(pins.load(copy)) if line.startswith("docker/deepspeed/2023-02/Dockerfile: ")]

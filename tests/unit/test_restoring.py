@@ -12,6 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 import zstandard
+from docker.errors import ImageNotFound
 
 from scripts import pins
 from scripts.errors import KitError
@@ -359,6 +360,76 @@ def test_a_place_outside_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a" / checksums.NAME).write_text(checksums.text({"../current.oci.tar.zst": checksums.digest_of(tmp_path / "current.oci.tar.zst")}))
     with pytest.raises(KitError, match=r"damaged: line 1 names '\.\./current.oci.tar.zst'"):
         restoring.restore(tmp_path / "a")
+
+
+@pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.FIFOTYPE])
+def test_a_device_or_a_pipe_in_an_archive_is_refused(tmp_path: Path, kind: bytes) -> None:
+    path, plain = tmp_path / "a.oci.tar.zst", member("manifest.json", json.dumps(manifest(OURS[0])).encode())
+    path.write_bytes(zstandard.compress(plain + header("here", 0, kind) + bytes(1024)))
+    (line,) = refused(path)
+    assert "its member 'here' leads outside, or is a device" in line
+
+
+class Engine:
+    """The ids of images by name; images without a name stay. A load gives the names `loads`; `wrong` are the ids of images that differ from their pins."""
+
+    def __init__(self, held: dict[str, str], loads: dict[str, str], wrong: tuple[str, ...] = ()) -> None:
+        self.images, self.held, self.loads, self.wrong = self, dict(held), loads, wrong
+        self.ids = {*held.values(), *loads.values()}
+
+    def get(self, name: str) -> Mock:
+        if name not in self.held and name not in self.ids:
+            raise ImageNotFound(name)
+        image = Mock(id=self.held.get(name, name))
+        image.tag = lambda tag: self.held.__setitem__(tag, image.id)
+        return image
+
+    def remove(self, name: str, force: bool) -> None:
+        del self.held[name]
+
+
+@pytest.fixture
+def restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Engine], None]:
+    """Restores an archive into an engine."""
+
+    def restore(engine: Engine) -> None:
+        monkeypatch.setitem(restoring.ENGINES, "docker", lambda: engine)
+        monkeypatch.setattr(restoring, "_load", lambda client, files: client.held.update(client.loads))
+        monkeypatch.setattr(
+            restoring.verify, "check_foreign", lambda client, image: ["idna: locked 3.6, found none"] if client.get(image.tag).id in client.wrong else []
+        )
+        restoring.restore(folder(tmp_path, "current.oci.tar.zst"))
+
+    return restore
+
+
+def test_images_that_hold_what_their_pins_say_keep_their_tags_and_the_base_comes_with_them(restored: Callable) -> None:
+    engine = Engine({}, {OURS[0]: "new", OURS[1]: "other", BASE: "base"})
+    restored(engine)
+    assert engine.held == {OURS[0]: "new", OURS[1]: "other", BASE: "base"}
+
+
+def test_an_image_that_differs_loses_its_tag_to_the_image_that_had_it_and_a_base_that_was_there_stays(restored: Callable) -> None:
+    engine = Engine({OURS[0]: "old", BASE: "base"}, {OURS[0]: "bad", OURS[1]: "bad", OURS[2]: "new", BASE: "foreign"}, wrong=("bad",))
+    with pytest.raises(KitError, match=f"and were not kept:\n  {OURS[0]}: idna: .*\n  {OURS[1]}: idna: .*\nType make build-all"):
+        restored(engine)
+    assert engine.held == {OURS[0]: "old", OURS[2]: "new", BASE: "base"}
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), KitError("the engine does not load it")])
+def test_an_archive_whose_images_were_not_all_looked_at_leaves_no_tag_that_it_gave(restored: Callable, monkeypatch: pytest.MonkeyPatch, end) -> None:
+    engine = Engine({OURS[1]: "old"}, {OURS[0]: "new", OURS[1]: "new"})
+    engine.wrong = Mock(__contains__=Mock(side_effect=end))
+    with pytest.raises(type(end)):
+        restored(engine)
+    assert engine.held == {OURS[1]: "old"}
+
+
+def test_an_engine_that_takes_files_gets_them_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = []
+    monkeypatch.setattr(image_files, "restore", lambda kind, files, images: built.append((kind.engine, files, [one.tag for one in images])) or [])
+    restoring.restore(folder(tmp_path, "current.oci.tar.zst"), "pyxis")
+    assert built == [("pyxis", [tmp_path / "current.oci.tar.zst"], OURS)]
 
 
 @pytest.mark.slow  # a whole kit
