@@ -151,7 +151,9 @@ def listed(client: docker.DockerClient, loaded: Pins) -> list[Listed]:
 
 
 def age(moment: str, now: datetime.datetime) -> str:
-    """The time since a `moment` in Docker's format, in the largest whole unit."""
+    """The time since a `moment` in Docker's format, in the largest whole unit; Docker gives the year 1 for an image that was loaded and never tagged."""
+    if moment.startswith("0001-"):
+        return "unknown"
     seconds = (now - datetime.datetime.fromisoformat(moment[:19] + "+00:00")).total_seconds()
     for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= length:

@@ -45,6 +45,11 @@ def test_an_age_is_in_its_largest_unit():
     assert inventory.age("2026-01-10T11:59:50Z", now) == "now"
 
 
+def test_the_age_of_an_image_that_was_restored_is_unknown():
+    now = datetime.datetime(2026, 1, 10, 12, 0, tzinfo=datetime.UTC)
+    assert inventory.age("0001-01-01T00:00:00Z", now) == "unknown"
+
+
 def test_steps_of_a_history_without_a_layer():
     assert [
         bool(inventory.NO_LAYER.match(step)) for step in ("ENV A=1", '/bin/sh -c #(nop)  CMD ["python3"]', "RUN |1 A=1 /bin/sh -c true", "WORKDIR /kit", "")
