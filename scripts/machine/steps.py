@@ -1,5 +1,6 @@
 """Progress in words: how far a command is, and what it does now."""
 
+import contextlib
 import sys
 import threading
 import time
@@ -75,5 +76,6 @@ class Heartbeat:
                 wait_s = QUIET_S
             elif self.words:
                 seconds = time.monotonic() - self.since
-                print(f"  {self.words}, {seconds:.0f} s so far", file=sys.stderr, flush=True)
+                with contextlib.suppress(OSError):  # nobody reads it any more
+                    print(f"  {self.words}, {seconds:.0f} s so far", file=sys.stderr, flush=True)
                 wait_s = min(2 * wait_s, TELL_EVERY_S)

@@ -43,7 +43,8 @@ _EVENTS = msgspec.json.Decoder(Event)
 class JobDisplay:
     """A line of progress for one job; every line of its output also goes to its log file.
 
-    Without a terminal each phase is a line of its own, so that a log of CI reads well.
+    Without a terminal each phase is a line of its own, so that a log of CI reads well. Where the terminal or the reader of these lines is gone, or their
+    disk is full, the job goes on, because its measurement would be lost.
     """
 
     def __init__(self, title: str, log: Path | None = None) -> None:
@@ -64,7 +65,8 @@ class JobDisplay:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.progress.stop()
+        with contextlib.suppress(OSError):
+            self.progress.stop()
         if self.progress.disable:
             self.heartbeat.stop()
         if self.log:
@@ -73,10 +75,11 @@ class JobDisplay:
 
     def line(self, text: str) -> None:
         """One line of the job's output."""
-        self._log(text)
-        if text.startswith("@{"):
-            with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):  # no event of the kit's
-                self._event(_EVENTS.decode(text[1:]))
+        with contextlib.suppress(OSError):
+            self._log(text)
+            if text.startswith("@{"):
+                with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):  # no event of the kit's
+                    self._event(_EVENTS.decode(text[1:]))
 
     def _log(self, text: str) -> None:
         """Write a line into the log as long as that works: a failing log must not end the measurement."""

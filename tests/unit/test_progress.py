@@ -3,10 +3,12 @@
 import json
 import os
 import re
+import time
 
 import pytest
 
 from scripts import paths
+from scripts.machine import steps
 from scripts.run import cost, progress
 
 
@@ -72,6 +74,41 @@ def test_a_log_that_cannot_be_written_ends_with_a_note_and_the_job_goes_on(tmp_p
     told = capsys.readouterr().err
     assert told.count("note: the log of a job cannot be written (No space left on device) and ends here; the job goes on") == 1
     assert "a job: measure" in told and (tmp_path / "log.txt").read_text() == "before\n"
+
+
+@pytest.fixture
+def full():
+    """A stream on a full disk, as are those of a terminal or a reader that is gone."""
+    with open("/dev/full", "w", buffering=1) as stream:
+        yield stream
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+@pytest.mark.parametrize("terminal", ["0", "1"])
+def test_a_job_goes_on_where_its_progress_cannot_be_shown_any_more(tmp_path, monkeypatch, full, terminal):
+    monkeypatch.setenv("TTY_COMPATIBLE", terminal)  # rich draws as on a terminal
+    with progress.JobDisplay("a job", tmp_path / "log.txt") as display, monkeypatch.context() as later:
+        later.setattr(progress.sys, "stderr", full)
+        display.console.file = full
+        display.line('@{"phase": "measure"}')
+        display.line('@{"run": "items", "done": 1, "total": 2, "left_s": 1}')
+        display.log._file.close()  # its disk is the same
+        display.log._file = os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb", buffering=0)
+        display.line("the last")
+    assert (tmp_path / "log.txt").read_text().count("@{") == 2
+
+
+def test_the_time_of_a_silent_phase_is_told_again_once_it_can_be_shown(monkeypatch, capsys, full):
+    monkeypatch.setattr(steps, "QUIET_S", 0.01)
+    heartbeat = steps.Heartbeat()
+    with monkeypatch.context() as later:
+        later.setattr(steps.sys, "stderr", full)
+        heartbeat.start()
+        heartbeat.phase("measure")
+        time.sleep(0.1)
+    time.sleep(0.3)
+    heartbeat.stop()
+    assert "measure, 0 s so far" in capsys.readouterr().err
 
 
 def phases_by(method):
