@@ -73,25 +73,34 @@ def run_command(command: Callable[[], int | None]) -> None:
     except Stopped as stopped:
         _say(stopped.words)
         raise
-    except BrokenPipeError:  # a reader such as `head` has enough; Python flushes once more at its end
-        if sys.stdout:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # a reader such as `head` has enough
         sys.exit(1)
     except OSError as error:
         refusal = _of_the_machine(error)
         if not refusal:
             raise
         _fail(*refusal)
+    finally:
+        _drop_unwritten()
+
+
+def _drop_unwritten() -> None:
+    """Drop what a full disk or a reader that is gone did not take: Python would try once more at its end, and end with 120."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _say(line: str) -> None:
-    """Print a line, unless the terminal is gone: SIGHUP may come from a terminal that was closed."""
+    """Print a line, unless nobody can read it: SIGHUP may come from a terminal that was closed, and the disk of the output may be full."""
     with contextlib.suppress(OSError):
         print(line, file=sys.stderr, flush=True)
 
 
 def _fail(message: str, exit_code: int) -> NoReturn:
-    print(f"error: {shown(message)}", file=sys.stderr)
+    _say(f"error: {shown(message)}")
     sys.exit(exit_code)
 
 

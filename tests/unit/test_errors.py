@@ -68,6 +68,25 @@ def test_a_command_whose_output_is_closed_ends_as_it_did(tmp_path: Path) -> None
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(
+    ("command", "exit_code"),
+    [
+        ("lambda: print('a result')", 1),
+        ("lambda: print('a note', file=sys.stderr)", 1),
+        ("lambda: errors._say('a note')", 0),
+        ("lambda: fail(errors.UsageError('what'))", 2),
+        ("lambda: fail(errors.PreflightError('what'))", 3),
+        ("lambda: fail(errors.Stopped(15))", 143),
+    ],
+)
+def test_an_output_that_cannot_be_written_leaves_the_exit_code_as_it_is(command: str, exit_code: int) -> None:
+    program = f"import sys\nfrom scripts import errors\ndef fail(error): raise error\nerrors.run_command({command})"
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([sys.executable, "-c", program], cwd=paths.ROOT, env=buffered, stdout=full, stderr=full)
+    assert done.returncode == exit_code
+
+
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A program that says a word in Latin-1 and fails, under the names of those that the kit starts."""
