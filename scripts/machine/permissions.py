@@ -1,12 +1,15 @@
 """Folders that containers read. A container has another user than the kit, and the kit's umask may hide new files from other users."""
 
+import errno
 from pathlib import Path
 
 
 def make(path: Path) -> None:
-    """Make a folder and its parents where they are missing; every user may read the new folders."""
+    """Make a folder and its parents where they are missing; every user may read the new folders. Raises OSError."""
     for folder in reversed((path, *path.parents)):
         if not folder.exists():
+            if folder.is_symlink():  # `mkdir` would say that it exists
+                raise FileNotFoundError(errno.ENOENT, "a link that leads nowhere", str(folder))
             folder.mkdir(exist_ok=True)
             folder.chmod(0o755)
 
@@ -18,6 +21,6 @@ def open_to_all(made: Path) -> None:
 
 
 def file_in_the_way(folder: Path) -> Path | None:
-    """The file at a folder's path or above it, which prevents the folder; None where the folder is there or can be made."""
-    there = next(path for path in (folder, *folder.parents) if path.exists())
+    """The file, or the link that leads nowhere, at a folder's path or above it, which prevents the folder; None where the folder is there or can be made."""
+    there = next(path for path in (folder, *folder.parents) if path.exists() or path.is_symlink())
     return None if there.is_dir() else there

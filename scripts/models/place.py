@@ -13,6 +13,14 @@ from scripts.machine import locks, permissions
 OF_THE_FOLDER = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR)
 
 
+def make(root: Path) -> None:
+    """Make the models' folder where it is missing. Raises KitError where that is impossible."""
+    try:
+        permissions.make(root)
+    except OSError as error:
+        raise not_written(root, error) from error
+
+
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Within the block this process alone writes in a folder; others wait. Raises KitError where the folder cannot be written or is full."""

@@ -54,6 +54,7 @@ def work_folder(root: Path, path: Path) -> Iterator[Path]:
 
     Raises KitError where `root` cannot be written or is full, and where the door refuses a file of the guest.
     """
+    place.make(root)
     try:
         permissions.make(path.parent)
         sweep(root)

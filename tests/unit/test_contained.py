@@ -384,6 +384,16 @@ def test_every_engine_that_can_be_typed_can_stand_in_a_result_and_in_the_report(
     assert typed == set(typing.get_args(typing.get_type_hints(shapes.Host)["engine"])) == set(row_groups.ENGINES) == set(matrix.SHORT)
 
 
+def test_a_models_folder_that_cannot_be_made_is_told_before_an_image_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "models").symlink_to(tmp_path / "a disk that is not mounted")
+    monkeypatch.setattr(container, "connect", lambda: types.SimpleNamespace())
+    monkeypatch.setattr(podman, "refuse", lambda client: None)
+    monkeypatch.setattr(contained, "remove_abandoned", lambda client: None)
+    engine = contained.DockerEngine(IMAGE, [], Options(models=tmp_path / "models"))
+    with pytest.raises(KitError, match="the models' folder .*/models cannot be written .a link that leads nowhere.; type MODELS="):
+        engine.prepare()
+
+
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="NOT TESTED: to be kept on fewer cores needs two")
 @pytest.mark.parametrize("gpus", [[], [Gpu(0, uuid(0), "Fake GPU", 80 << 30, "9.0")]], ids=["CPU", "a GPU near unknown cores"])
 def test_a_container_stays_on_the_cores_that_its_runner_is_kept_on(gpus: list[Gpu]) -> None:

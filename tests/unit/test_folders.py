@@ -32,3 +32,11 @@ def test_all_that_is_in_a_folder_is_opened(tmp_path):
     (tmp_path / "checkpoint" / "shards" / "weights").write_text("")
     permissions.open_to_all(tmp_path / "checkpoint")
     assert [mode(tmp_path / name) for name in ("checkpoint", "checkpoint/shards", "checkpoint/shards/weights")] == [0o755, 0o755, 0o644]
+
+
+def test_a_file_and_a_link_that_leads_nowhere_are_in_the_way_of_a_folder(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "nowhere").symlink_to(tmp_path / "a disk that is not mounted")
+    (tmp_path / "link").symlink_to(tmp_path)
+    ways = {name: permissions.file_in_the_way(tmp_path / name) for name in ("file", "file/a", "nowhere", "nowhere/a", "link", "link/a", ".", "a/b")}
+    assert {name: path.name for name, path in ways.items() if path} == {"file": "file", "file/a": "file", "nowhere": "nowhere", "nowhere/a": "nowhere"}

@@ -213,6 +213,20 @@ def test_what_fails_elsewhere_is_not_blamed_on_the_models_folder(tmp_path, fault
         raise fault
 
 
+@pytest.mark.parametrize("typed", ["file", "file/a/b", "nowhere", "nowhere/a/b", "loop", "/proc/a/b"])
+def test_a_models_folder_that_cannot_be_made_is_one_line(tmp_path: Path, typed: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "nowhere").symlink_to(tmp_path / "a disk that is not mounted")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    root = tmp_path / typed
+    why = "(a link that leads nowhere|Not a directory|No such file or directory)"
+    told = rf"the models' folder {root}(/hub/a)? cannot be written \({why}\); type MODELS=/another/folder"
+    with pytest.raises(KitError, match=told), checkpoints.work_folder(root, root / "random" / "made"):
+        pass
+    with pytest.raises(KitError, match=told), place.alone(root / "hub" / "a"):
+        pass
+
+
 def test_who_waits_for_the_folder_of_a_model_says_so_once_and_leaves_no_lock(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     process = holding(tmp_path / ".lock")
     holder = locks.holder(tmp_path / ".lock")

@@ -15,9 +15,9 @@ from scripts.containers.docker_library import docker
 from scripts.containers.restrictions import Folders
 from scripts.errors import NothingRuns, PreflightError
 from scripts.images import build, image_files, sif, squashfs
-from scripts.machine import cores, permissions, processes
+from scripts.machine import cores, processes
 from scripts.machine.gpus import Gpu
-from scripts.models import links
+from scripts.models import links, place
 from scripts.paths import ROOT
 from scripts.pins import Image
 from scripts.run.engines import demo_environments
@@ -102,8 +102,8 @@ class DockerEngine(Contained):
         """Clear what dead runners left, build the image unless it is there."""
         with docker_errors.answering("the preparation of its image"):
             remove_abandoned(self.client)
+            place.make(self.models)
             build.build(self.image, self.asked.wheels)
-            permissions.make(self.models)
             self.facts = build.image_facts(self.client, self.image)
 
     def owns(self, pid: int) -> bool | None:
@@ -150,7 +150,7 @@ class PodmanEngine(DockerEngine):
             if self.cores and not podman.chooses_cores(info):
                 self.cores = ""
                 print("note: Podman keeps no job on its cores here: the controller cpuset is not delegated to this user (docs/clusters.md)", file=sys.stderr)
-            permissions.make(self.models)
+            place.make(self.models)
             # Podman computes a digest for every image, even for one that came from no registry.
             self.facts = build.image_facts(self.client, self.image) | {"digest": ""}
 
@@ -169,7 +169,7 @@ class FromFile(Contained):
         self.path, known = image_files.read(self.kind, self.image)
         self.environment = known.environment
         self._try()
-        permissions.make(self.models)
+        place.make(self.models)
         self.facts = image_files.facts(self.kind, known)
 
     def _try(self) -> None:
