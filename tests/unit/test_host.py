@@ -179,6 +179,10 @@ def test_a_line_without_an_end_fills_no_memory():
     assert line.startswith("xxx") and line.endswith("(49,934,464 more bytes of this line are left out)")
 
 
+#: The interpreter of the kit's tools, which has no torch, as a user in the clone types it.
+TOOLS = Path(".venv/bin/python")
+
+
 def test_an_interpreter_that_is_not_there_is_named():
     with pytest.raises(KitError, match="/no/python does not start"):
         host.run(Path("/no/python"), ["-c", ""], ROOT, [], 5, print)
@@ -198,6 +202,17 @@ def test_an_interpreter_without_the_libraries_is_told_before_anything_runs(tmp_p
     bare.chmod(0o755)
     with pytest.raises(PreflightError, match="has no torch and transformers"):
         host.must_have_torch(bare, PreflightError)
+
+
+def test_the_path_of_an_interpreter_is_taken_from_the_kit_s_folder_and_a_bare_name_from_path(monkeypatch):
+    monkeypatch.chdir("/")
+    with pytest.raises(PreflightError, match=f"^{TOOLS} has no torch and transformers"):
+        host.must_have_torch(TOOLS, PreflightError)
+    with pytest.raises(PreflightError, match="PYTHON_HOST is 'python-of-mine', which does not start"):
+        host.must_have_torch(Path("python-of-mine"), PreflightError)
+    monkeypatch.setenv("PATH", str(ROOT / TOOLS.parent))
+    with pytest.raises(PreflightError, match="^python has no torch and transformers"):
+        host.must_have_torch(Path("python"), PreflightError)
 
 
 @pytest.mark.parametrize("told", [{}, {"packages": None}, {"packages": {}}])

@@ -116,11 +116,12 @@ def run(python: Path, command: list[str], folder: Path, gpu_uuids: list[str], ti
 def must_have_torch(python: Path, error_type: type[KitError], otherwise: str = "") -> None:
     """Raise an error of this type where an interpreter does not start or lacks torch. Nothing is imported: that would take seconds.
 
-    `otherwise` is what the error proposes beside another interpreter.
+    A path is taken from the kit's folder, as a job takes it; a bare name is looked up in PATH. `otherwise` is what the error proposes beside another
+    interpreter.
     """
     question = "import importlib.util as u, sys; sys.exit(None in map(u.find_spec, ('torch', 'transformers')))"
     try:
-        done = subprocess.run([str(python), "-c", question], capture_output=True, env=environment([]), cwd="/")
+        done = subprocess.run([str(ROOT / python if python.parent.name else python), "-c", question], capture_output=True, env=environment([]), cwd="/")
     except OSError as error:
         raise error_type(f"PYTHON_HOST is {str(python)!r}, which does not start ({error.strerror}); type PYTHON_HOST=/path/to/python") from error
     if done.returncode != 0:
