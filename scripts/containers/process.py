@@ -51,9 +51,9 @@ def _follow(process: subprocess.Popen[bytes], deadline: float, on_line: Callable
     pipe, lines, drained_at = process.stdout.fileno(), Lines(), math.inf
     open_for_more = True
     while open_for_more and time.monotonic() < min(deadline, drained_at):
-        ready, _, _ = select.select([pipe], [], [], max(0.0, min(LOOK_EVERY_S, deadline - time.monotonic())))
-        if process.poll() is not None:
+        if process.poll() is not None:  # before the look at its pipe, which then holds its last words
             drained_at = min(drained_at, time.monotonic() + DRAIN_S)
+        ready, _, _ = select.select([pipe], [], [], max(0.0, min(LOOK_EVERY_S, deadline - time.monotonic())))
         chunk = os.read(pipe, 1 << 16) if ready else b""
         for line in lines.feed(chunk):
             on_line(line)

@@ -1,6 +1,7 @@
 """The host engine: a job as a child process that is never left behind."""
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -121,6 +122,20 @@ def test_a_daemon_that_holds_the_output_makes_no_timeout_of_a_finished_job():
     assert not outcome.timed_out and outcome.exit_code == 0 and "done" in lines
     assert outcome.finished_at - outcome.started_at < 10
     assert not any(alive(pid) for pid in pids_of(lines))
+
+
+def test_a_runner_that_is_held_up_after_a_look_still_reads_the_last_words_of_its_job(monkeypatch):
+    looking = select.select
+
+    def held_up(*asked):
+        found = looking(*asked)
+        if not found[0]:
+            time.sleep(1)  # meanwhile the job says its last words and ends
+        return found
+
+    monkeypatch.setattr(process.select, "select", held_up)
+    outcome, lines = run("import time; time.sleep(0.6); print('last words', flush=True)")
+    assert (outcome.exit_code, lines) == (0, ["last words"])
 
 
 def a_runner_of(job):
