@@ -17,6 +17,9 @@ from scripts.run import cost
 #: The phases that are shown. A guest may send any name, and a terminal would obey some characters in it.
 PHASES = ("", *cost.PHASES, *cost.CALLS, *cost.OF_HELPERS)
 
+#: Lines of progress that are shown of a job: an honest one shows fewer than 25,000 in a week, and a guest may report without end.
+MOST_LINES = 50_000
+
 Word = Annotated[str, msgspec.Meta(max_length=40)]
 Number = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
 
@@ -54,7 +57,7 @@ class JobDisplay:
         columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn())
         self.progress = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
         self.log_failed = False
-        self.told_at = 0.0
+        self.told_at, self.lines = 0.0, 0
         self.task = self.progress.add_task(title, total=None)
         self.heartbeat = Heartbeat()
 
@@ -94,7 +97,7 @@ class JobDisplay:
         """The job enters another phase: load, measure, check…"""
         self.progress.update(self.task, description=f"{self.title}: {name}", completed=0, total=None)
         if self.progress.disable:
-            print(f"  {self.title}: {name}", file=sys.stderr, flush=True)
+            self._show(name)
             self.heartbeat.phase(f"{self.title}: {name}")
 
     def _event(self, event: Event) -> None:
@@ -113,5 +116,10 @@ class JobDisplay:
         """A line at most every TELL_EVERY_S, for runs without a terminal."""
         if self.progress.disable and (always or time.monotonic() - self.told_at > TELL_EVERY_S):
             self.told_at = time.monotonic()
-            print(f"  {self.title}: {words}", file=sys.stderr, flush=True)
+            self._show(words)
             self.heartbeat.phase(self.heartbeat.words)
+
+    def _show(self, words: str) -> None:
+        self.lines += 1
+        if self.lines <= MOST_LINES:
+            print(f"  {self.title}: {words}", file=sys.stderr, flush=True)

@@ -98,6 +98,16 @@ def test_a_job_goes_on_where_its_progress_cannot_be_shown_any_more(tmp_path, mon
     assert (tmp_path / "log.txt").read_text().count("@{") == 2
 
 
+def test_a_guest_that_reports_without_end_fills_no_terminal_and_no_log_of_ci(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "MOST_LINES", 10)
+    with progress.JobDisplay("a job", tmp_path / "log.txt") as display:
+        for _ in range(10):
+            display.line('@{"phase": "measure"}')
+            display.line('@{"run": "items", "done": 1, "total": 1, "left_s": 0}')
+    assert capsys.readouterr().err.count("\n") == 10
+    assert (tmp_path / "log.txt").read_text().count("\n") == 20
+
+
 def test_the_time_of_a_silent_phase_is_told_again_once_it_can_be_shown(monkeypatch, capsys, full):
     monkeypatch.setattr(steps, "QUIET_S", 0.01)
     heartbeat = steps.Heartbeat()
