@@ -13,6 +13,7 @@ from scripts.results.store import (
     ended_like,
     enough,
     existing,
+    kept_elsewhere,
     load,
     load_all,
     load_runs,
@@ -30,6 +31,7 @@ from scripts.results.store import (
 __all__ = ["DONE", "InvalidDocument", "RUNS", "Record", "Skipped", "TRIALS", "WITHOUT_CONTAINERS", "any_run", "ended", "ended_like", "enough"]
 __all__ += [
     "existing",
+    "kept_elsewhere",
     "load",
     "load_all",
     "load_runs",

@@ -136,7 +136,7 @@ def store(folder: Path, record: Record) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text)
     except OSError as error:
-        raise _kept_elsewhere(path, text, error) from error
+        raise kept_elsewhere(path, text, error) from error
     return path
 
 
@@ -145,7 +145,8 @@ def _storable(record: Record) -> str:
     return to_json(record).encode(errors="replace").decode()
 
 
-def _kept_elsewhere(path: Path, text: str, error: OSError) -> KitError:
+def kept_elsewhere(path: Path, text: str, error: OSError) -> KitError:
+    """Keep what was measured in a temporary folder, because its file cannot be written; the returned error says where it is and what to type."""
     why = f"cannot write {path}: {error.strerror or error}"
     for shelter in (_temporary_folder, lambda: "/dev/shm"):
         try:

@@ -19,6 +19,7 @@ from typing import Any
 
 from bench.instruments import fitting
 from bench.job import InvalidDocument, Job, to_json, write_whole
+from scripts import results
 from scripts.containers.container import Outcome
 from scripts.errors import KitError, UsageError
 from scripts.machine import locks, signals, temporary_folders
@@ -184,8 +185,12 @@ def _store(reading: _Reading, work: Path, outcome: Outcome | None, ended: _Ended
     except (InvalidDocument, OSError) as error:
         kept = _kept_rejected(reading, work)
         return dataclasses.replace(ended, words=f"{ended.words}, and its answer is refused: {error}{f'; it stays as {kept}' if kept else ''}")
+    text = to_json({**told, "found": found})
     with _next(reading) as path:
-        write_whole(path, to_json({**told, "found": found}))
+        try:
+            write_whole(path, text)
+        except OSError as error:
+            raise results.kept_elsewhere(path, text, error) from error
     return dataclasses.replace(ended, stored=path, words=f"{ended.words}; its findings so far are in {path}")
 
 

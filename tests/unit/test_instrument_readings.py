@@ -1,9 +1,11 @@
 """What `make instrument-…` stores, of guests that answer, fail, lie, and are stopped. The guest is a script in place of an interpreter with torch."""
 
 import dataclasses
+import errno
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -76,6 +78,18 @@ def test_what_was_found_before_a_failure_is_stored_and_says_so(examine, tmp_path
     (told,) = stored(tmp_path)
     assert told["status"] == status and re.fullmatch(reason, told["reason"]) and told["found"] == {"error": 0.5}
     assert "note: " not in capsys.readouterr().err, "the error names the file"
+
+
+def test_findings_that_cannot_be_written_are_kept_elsewhere_with_the_line_that_brings_them_in(examine, tmp_path, monkeypatch):
+    def full(path, text):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(instruments, "write_whole", full)
+    with pytest.raises(KitError, match=r"cannot write .*-01.json: No space left on device; the result is kept at .*, bring it in with: (.*)") as told:
+        examine(ANSWER)
+    subprocess.run(["sh", "-c", str(told.value).partition("bring it in with: ")[2]], check=True)
+    shutil.rmtree(next((tmp_path / "tmp").iterdir()))
+    assert [reading["found"] for reading in stored(tmp_path)] == [{"error": 0.5}]
 
 
 def test_an_end_for_lack_of_memory_is_told(examine, tmp_path, monkeypatch):
