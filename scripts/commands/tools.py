@@ -70,14 +70,27 @@ def _install(group: str, loaded: pins.Pins) -> None:
     if group == "run":
         _make_environment(loaded.host_lock("installer"), source)
     _fill(loaded.host_lock(group), about["disk_mb"], source)
-    (VENV / f".{group}").touch()
+    _mark(VENV / f".{group}", _newest_lock_ns(group, loaded))
     print(f"installed in {time.monotonic() - began:.0f} s", file=sys.stderr)
 
 
 def _is_current(group: str, loaded: pins.Pins) -> bool:
-    """Is the group installed from its present lock? The group run includes the installer itself."""
-    marker, groups = VENV / f".{group}", ("installer", group) if group == "run" else (group,)
-    return marker.exists() and marker.stat().st_mtime_ns > max(loaded.host_lock(one).stat().st_mtime_ns for one in groups)
+    """Is the group installed from its present lock?"""
+    marker = VENV / f".{group}"
+    return marker.exists() and marker.stat().st_mtime_ns > _newest_lock_ns(group, loaded)
+
+
+def _newest_lock_ns(group: str, loaded: pins.Pins) -> int:
+    """When the locks of a group were last changed; the group run includes the installer itself."""
+    groups = ("installer", group) if group == "run" else (group,)
+    return max(loaded.host_lock(one).stat().st_mtime_ns for one in groups)
+
+
+def _mark(marker: Path, locked_ns: int) -> None:
+    """Mark a group as installed now, or after its lock where that is from the future: a clock that was ahead would have it installed each time."""
+    now_ns = max(time.time_ns(), locked_ns + 10**9)
+    marker.touch()
+    os.utime(marker, ns=(now_ns, now_ns))
 
 
 def _make_environment(lock: Path, source: list[str]) -> None:

@@ -5,6 +5,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -271,6 +272,16 @@ def test_a_new_pin_of_the_installer_makes_the_tools_anew(of_old_tools, monkeypat
     assert tools._is_current("run", loaded) and tools._is_current("dev", loaded)
     os.utime(locks_of["installer"], (9, 9))
     assert not tools._is_current("run", loaded) and tools._is_current("dev", loaded)
+
+
+def test_tools_whose_lock_is_from_the_future_are_installed_once(of_old_tools, monkeypatch):
+    """The clock was ahead when the clone was made, and was set right since."""
+    filled, ahead_ns = [], time.time_ns() + 3600 * 10**9
+    monkeypatch.setattr(tools, "_newest_lock_ns", lambda group, loaded: ahead_ns)
+    monkeypatch.setattr(tools, "_fill", lambda lock, *_: filled.append(lock.name))
+    tools.install("dev")
+    tools.install("dev")
+    assert filled == ["dev.txt"]
 
 
 def test_tools_that_another_make_installed_meanwhile_are_not_installed_twice(of_old_tools, monkeypatch):
