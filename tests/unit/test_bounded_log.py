@@ -35,6 +35,14 @@ def test_a_writer_that_is_killed_leaves_a_bounded_log_with_its_last_line(tmp_pat
     assert len(text) < 6000 and text.endswith("line 09999\n")
 
 
+def test_a_closed_log_keeps_no_more_of_its_end_than_the_limit(tmp_path: Path) -> None:
+    log = written(tmp_path / "log.txt", 400)  # of which no line was left out yet
+    assert (tmp_path / "log.txt").stat().st_size == 4400
+    log.close()
+    text = (tmp_path / "log.txt").read_text()
+    assert 2900 < len(text) < 3200 and "bytes are left out here" in text and text.endswith("line 00399\n")
+
+
 def test_lines_come_whole_from_chunks_of_any_size() -> None:
     lines = Lines()
     seen = [line for chunk in (b"on", b"e\r\ntw", b"o\n\nth", b"ree") for line in lines.feed(chunk)]
