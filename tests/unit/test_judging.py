@@ -70,6 +70,15 @@ def test_a_judge_that_cannot_work_says_nothing_about_the_row(monkeypatch, work, 
         judged(monkeypatch, work, fault)
 
 
+@pytest.mark.parametrize(
+    "verdict", [{}, {"passed": True}, {"passed": True, "reason": None}, {"passed": "yes", "reason": ""}, {"passed": True, "reason": "", "regret": 5}]
+)
+def test_a_verdict_of_another_shape_has_not_passed(monkeypatch, work, verdict):
+    check = judged(monkeypatch, work, verdict)[0]
+    assert not check["passed"] and check["judged"] == {"passed": False, "reason": check["reason"]}
+    assert check["reason"].startswith("its tokens were not judged: damaged verdict: ")
+
+
 def test_tokens_that_cannot_be_read_say_nothing_about_the_row(monkeypatch, work):
     monkeypatch.setattr(door, "read", lambda path: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
     with pytest.raises(judging.NotJudged, match="Input/output error"):
