@@ -83,6 +83,24 @@ def test_another_signal_while_modules_are_imported_is_named_too(number: int, tmp
     assert (done.returncode, done.stderr) == (128 + number, f"stopped by {number.name}; stored files stay; type the same command again\n")
 
 
+@pytest.mark.parametrize(("number", "told"), [(signal.SIGTERM, BY_SIGTERM), (signal.SIGHUP, BY_SIGHUP), (signal.SIGINT, INTERRUPTED)])
+def test_a_signal_to_a_command_that_measures_nothing_is_named_once_its_modules_are_there(number: int, told: str) -> None:
+    program = f"""
+import os, signal, time
+from scripts.errors import run_command
+from scripts.machine import signals
+signal.signal({int(number)}, signal.SIG_DFL)
+signals.importing()
+signals.imported()
+try:
+    run_command(lambda: (os.kill(os.getpid(), {int(number)}), time.sleep(5)))
+finally:
+    print("released")
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (128 + number, "released\n", f"{told}\n")
+
+
 def test_a_command_that_releases_nothing_is_stopped_with_the_same_line(capsys) -> None:
     with pytest.raises(Stopped) as stopped:
         run_command(lambda: signals._stop(signal.SIGTERM, None))
