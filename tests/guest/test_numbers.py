@@ -296,7 +296,7 @@ IDENTICAL = """
 import json, types, torch
 from bench.forms import kv_offload
 answers = {"default": torch.tensor([[1, 2], [3, 4], [5, 6]]), "offloaded": torch.tensor([[1, 2], [3, 9], [5, 6]])}
-kv_offload._timed = lambda job, loaded, prompt, cache, new_tokens: ([1.0], answers[cache])
+kv_offload._timed = lambda job, loaded, prompt, cache, new_tokens: ([1.0], [answers[cache]])
 kv_offload._fits = lambda loaded, prompt, cache, new_tokens: True
 job = types.SimpleNamespace(options={"context_tokens": 8, "most_sequences": 3, "new_tokens": 2})
 figures = kv_offload._compared(job, types.SimpleNamespace(input_ids=torch.arange(8)[None]), lambda **event: None)[2]
