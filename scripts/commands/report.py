@@ -68,11 +68,8 @@ def compare(a: str, b: str, across: str, threshold: str, all_rows: bool, runs: P
     matching = comparison.across_that_match(of_a, of_b) if comparison.is_without_a_pair(differences) else []
     print(comparison.markdown(differences, all_rows, verdicts, matching))
     if percent is not None and not any(difference.is_judged for difference in differences):
-        without_a_pair = f"no row of {a} has a comparable row in {b}; try ACROSS=stack, device, host, engine or weights"
-        why = (
-            without_a_pair
-            if comparison.is_without_a_pair(differences)
-            else "no row of both may judge, as the column “why” says; five runs of each may: REPEATS=5"
-        )
+        why = "no row of both may judge, as the column “why” says; five runs of each may: REPEATS=5"
+        if comparison.is_without_a_pair(differences):
+            why = f"no row of {a} has a comparable row in {b}; try ACROSS=stack, device, host, engine or weights"
         raise KitError(f"THRESHOLD={threshold} judged nothing: {why}")
     return int(percent is not None and any(difference.is_slower_by(percent) for difference in differences))
