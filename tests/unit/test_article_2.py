@@ -799,6 +799,8 @@ def test_a_rolling_schedule_with_another_answer_than_in_turn_makes_the_row_s_out
     assert right_row.output_is_right, "a larger batch may round otherwise"
     assert not wrong_row.output_is_right and wrong.guest.check["passed"]
     assert output.check_of(wrong)["reason"] == "under the rolling schedule 7 of 8 sequences are those in turn"
+    unlike_itself = measured("schedule-2", schedules_with(**{"in turn": 7}))
+    assert output.check_of(unlike_itself)["reason"] == "in turn 7 of 8 sequences are in every call those of the first"
     text = section_of(wrong)
     assert "| 0 / 20 | **output FAILED**: 7 of 8 |" in text and "FAILED" not in section_of(right)
 
@@ -834,6 +836,9 @@ def test_a_cache_with_another_answer_than_the_default_one_makes_the_row_s_output
         return row
 
     assert row_of(of(30)).output_is_right and row_of(of(None)).output_is_right and not row_of(of(0)).output_is_right
+    wrong = of(30)
+    wrong.guest.figures["kv_offload"]["caches"][0] = {**CACHES["kv_offload"]["caches"][0], "identical": 29}
+    assert output.check_of(wrong)["reason"] == "with the default cache 29 of 30 sequences are in every call those of the first"
     wrong = of(29)
     assert not row_of(wrong).output_is_right
     assert wrong.guest.check["passed"], "the guest's own check is of the model alone"

@@ -36,7 +36,7 @@ class Schedule:
 
     @property
     def is_wrong(self) -> bool:
-        return output.rolls_otherwise(self.entry)
+        return output.schedules_otherwise(self.entry)
 
     @property
     def identical(self) -> Markdown | str:
