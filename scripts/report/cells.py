@@ -16,7 +16,8 @@ MARK = "†"
 #: Beside the number of a row's runs where all of them were disturbed, in tables of rows of several settings; pages of settings give reasons.
 DISTURBED = "disturbed"
 DISTURBED_NOTE = Markdown(
-    f"- *{DISTURBED}*: the machine was disturbed in each run of the row, so its time judges nothing; the setting's page gives the reason."
+    f"- *{DISTURBED}*: the machine was disturbed in each run of the row, so its time judges nothing and none of its runs counts; "
+    "the setting's page gives the reason."
 )
 
 

@@ -106,7 +106,7 @@ def test_five_runs_on_a_disturbed_machine_are_marked_and_go_behind_five_on_a_qui
     assert elsewhere(*quiet, *second, *busy) == "int8: 5.00, 2 GPUs, 5 runs, disturbed"
     assert line_of(*quiet, *disturbed(second))[0] == "▼ int8" and "× deepspeed, 5 runs, disturbed |" in shown(*quiet, *second)
     assert line_of(*disturbed(quiet), *second) == ("▼ int8", "10.0", "1", "2", "5, disturbed")
-    assert "- *disturbed*: the machine was disturbed in each run of the row, so its time judges nothing" in shown(*quiet)
+    assert "- *disturbed*: the machine was disturbed in each run of the row, so its time judges nothing and none of its runs counts;" in shown(*quiet)
 
 
 def test_a_setting_with_the_fastest_row_goes_before_one_that_compares_more_systems():
