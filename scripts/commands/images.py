@@ -131,8 +131,8 @@ def images() -> None:
 @_of_named_images
 def archive(images: list[Image], only: tuple[str, ...], pieces: int | None, pythons: tuple[str, ...], archives: Path) -> None:
     """Archive the built images, the files of their locks, the tools and the kit in a folder."""
-    if there := permissions.file_in_the_way(archives):
-        raise UsageError(f"ARCHIVES is {str(archives)!r}, and {there} is a file, allowed is a folder; try ARCHIVES=/another/folder")
+    if there := permissions.in_the_way(archives):
+        raise UsageError(f"ARCHIVES is {str(archives)!r}, and {there}, allowed is a folder; try ARCHIVES=/another/folder")
     keeping.archive(archives, images, only or keeping.PARTS, pieces, pythons)
 
 

@@ -160,8 +160,8 @@ def _refuse_what_cannot_start(planned: Sequence[runner.Planned], asked: Options)
     """Raise the errors that the command itself would raise at once on any machine: PLAN=1 shows no plan that cannot start."""
     for one in planned:
         engines.refuse_without_image(one.image, asked)
-    if there := permissions.file_in_the_way(asked.runs):
-        raise UsageError(f"RUNS is {str(asked.runs)!r}, and {there} is a file, allowed is a folder that can be written; try RUNS=/another/folder")
+    if there := permissions.in_the_way(asked.runs):
+        raise UsageError(f"RUNS is {str(asked.runs)!r}, and {there}, allowed is a folder that can be written; try RUNS=/another/folder")
     if asked.scheduler == "slurm":
         site.resources(asked)
 

@@ -20,7 +20,7 @@ def open_to_all(made: Path) -> None:
         path.chmod(0o755 if path.is_dir() else 0o644)
 
 
-def file_in_the_way(folder: Path) -> Path | None:
-    """The file, or the link that leads nowhere, at a folder's path or above it, which prevents the folder; None where the folder is there or can be made."""
+def in_the_way(folder: Path) -> str:
+    """What prevents a folder, at its path or above it, as "README.md is a file"; "" where the folder is there or can be made."""
     there = next(path for path in (folder, *folder.parents) if path.exists() or path.is_symlink())
-    return None if there.is_dir() else there
+    return "" if there.is_dir() else f"{there} is a {'file' if there.exists() else 'link that leads nowhere'}"

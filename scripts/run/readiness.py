@@ -162,9 +162,9 @@ def _room(models: Path, runs: Path) -> list[Finding]:
     disk = f"{machine.models_free_bytes / GIB:.0f} GiB are free, a model and its image need about {needed_bytes / GIB:.0f} if they are not there yet"
     return [
         *(
-            Finding(name, "", f"{there} is a file in place of a folder; type {name}=/another/folder")
+            Finding(name, "", f"{there} in place of a folder; type {name}=/another/folder")
             for name, folder in (("MODELS", models), ("RUNS", runs))
-            if (there := permissions.file_in_the_way(folder))
+            if (there := permissions.in_the_way(folder))
         ),
         Finding("memory", memory, "close other programs" if machine.memory_available_bytes < weights_bytes else ""),
         Finding("disk", disk, "; ".join(preflight.disk_problems(machine, needed_bytes))),

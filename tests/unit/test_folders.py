@@ -38,5 +38,6 @@ def test_a_file_and_a_link_that_leads_nowhere_are_in_the_way_of_a_folder(tmp_pat
     (tmp_path / "file").touch()
     (tmp_path / "nowhere").symlink_to(tmp_path / "a disk that is not mounted")
     (tmp_path / "link").symlink_to(tmp_path)
-    ways = {name: permissions.file_in_the_way(tmp_path / name) for name in ("file", "file/a", "nowhere", "nowhere/a", "link", "link/a", ".", "a/b")}
-    assert {name: path.name for name, path in ways.items() if path} == {"file": "file", "file/a": "file", "nowhere": "nowhere", "nowhere/a": "nowhere"}
+    ways = {name: permissions.in_the_way(tmp_path / name) for name in ("file", "file/a", "nowhere", "nowhere/a", "link", "link/a", ".", "a/b")}
+    file, nowhere = f"{tmp_path}/file is a file", f"{tmp_path}/nowhere is a link that leads nowhere"
+    assert {name: words for name, words in ways.items() if words} == {"file": file, "file/a": file, "nowhere": nowhere, "nowhere/a": nowhere}
