@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from scripts import pins
-from scripts.commands import tools, variables
+from scripts.commands import tools, values, variables
 from scripts.errors import PreflightError, UsageError
 from scripts.machine import installs, locks, steps
 from scripts.pins import requirement_files, uv
@@ -35,6 +35,19 @@ def test_the_groups_have_the_same_version_of_what_they_share():
 def test_what_the_demo_needs_is_without_the_site_and_the_tests():
     run = locked("run")
     assert {"rich", "msgspec", "docker"} <= run.keys() and not {"mkdocs-material", "pytest", "ruff"} & run.keys()
+
+
+@pytest.mark.parametrize("group", ["installer", "run"])
+def test_no_tool_is_for_some_versions_of_python_alone(group):
+    """An archive for another version would lack the tool, and `kept_files` take it for older than the locks."""
+    blocks = requirement_files.blocks(pins.load().host_lock(group).read_text(encoding="utf-8"))
+    assert [name for name in locked(group) if "python_" in blocks[name]] == []
+
+
+def test_the_oldest_python_of_the_pins_is_that_of_the_makefile_and_of_archives():
+    oldest = pins.load().host["python"].removeprefix(">=")
+    assert f"3.{values.OLDEST_MINOR}" == oldest
+    assert f"sys.version_info < ({oldest.replace('.', ', ')})" in (ROOT / "Makefile").read_text()
 
 
 #: A module's name where the distribution's is another.
