@@ -106,6 +106,8 @@ def test_a_backend_that_computes_on_one_gpu_is_promised_nothing_of_more_gpus(bac
     machine = dataclasses.replace(TWO_3090, gpus=[a_gpu("NVIDIA GeForce RTX 3060", "8.6", 12)] * 2)
     (line,) = found(KNOWN.image(backend, "2023-02"), machine, a_job(backend=backend, device_count=2, load=load))
     assert line.endswith(f"needs about {told}")
+    first_is_larger = dataclasses.replace(machine, gpus=[a_gpu("NVIDIA GeForce RTX 3090", "8.6", 24), machine.gpus[1]])
+    assert bool(found(KNOWN.image(backend, "2023-02"), first_is_larger, a_job(backend=backend, device_count=2, load=load))) == (backend == "layer-parallel")
 
 
 def test_a_memory_limit_is_what_a_case_with_one_needs():
