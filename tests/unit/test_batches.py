@@ -501,6 +501,7 @@ def test_the_index_has_all_workloads_the_fastest_first_and_requests_over_time_be
     assert lines[0][9] == "4.17 min" and lines[2][9:11] == ["—", "4"]
     texts[0].host["conditions"] = {"marks": ["busy"], "disturbed": ["busy"]}
     assert [cells[6] for cells in told(*texts)] == ["1", "1, disturbed"]
+    assert "- *disturbed*: " in str(many_texts.section(row_groups.build(texts, {"batch-generate": ARTICLE})))
     texts[1].guest.check = synthetic.check(0.2, passed=False)
     assert len(told(*texts)) == 1, "a wrong output is no answer"
     groups = row_groups.build(texts, {"batch-generate": ARTICLE})

@@ -104,6 +104,8 @@ def test_five_runs_on_a_disturbed_machine_are_marked_and_go_behind_five_on_a_qui
     assert line_of(*quiet, *second) == ("int8", "10.0", "1", "2", "5") and "disturbed" not in shown(*quiet, *second)
     assert line_of(*quiet, *second, *busy) == ("int8", "10.0", "1", "2", "5")
     assert elsewhere(*quiet, *second, *busy) == "int8: 5.00, 2 GPUs, 5 runs, disturbed"
+    tested = repeated(a_row("int8", 896.0, count=4, stack="2024-06"))
+    assert elsewhere(*quiet, *second, *busy, *tested) == "int8: 7.00, 4 GPUs, 5 runs; int8: 5.00, 2 GPUs, 5 runs, disturbed"
     assert line_of(*quiet, *disturbed(second))[0] == "▼ int8" and "× deepspeed, 5 runs, disturbed |" in shown(*quiet, *second)
     assert line_of(*disturbed(quiet), *second) == ("▼ int8", "10.0", "1", "2", "5, disturbed")
     assert "- *disturbed*: the machine was disturbed in each run of the row, so its time judges nothing and none of its runs counts;" in shown(*quiet)
