@@ -1,7 +1,7 @@
 """From raw samples to numbers, and from numbers to no more digits than the samples carry.
 
-Mean, population standard deviation and linear 95th percentile are the articles' own; median, interval and outliers are
-the kit's. Calls of one run share their process, so an interval over them describes that run alone. Such intervals are percentile
+Mean, population standard deviation and linear 95th percentile are the articles' own; interval and outliers are the kit's.
+Calls of one run share their process, so an interval over them describes that run alone. Such intervals are percentile
 bootstraps with fixed seeds. Measurements vary from run to run, so the intervals that a claim rests on are taken over the means
 of runs (`over_runs`, `ratio_over_runs`).
 """
@@ -57,10 +57,8 @@ class Summary:
     n: int
     mean: float
     std: float
-    median: float
     p95: float
     interval: Estimate
-    outliers: int
 
 
 def summarise(samples: Sequence[float], interval: Estimate | None = None) -> Summary:
@@ -85,10 +83,8 @@ def _summarise(samples: tuple[float, ...], interval: Estimate | None) -> Summary
         n=len(values),
         mean=float(values.mean()),
         std=float(values.std()),
-        median=float(numpy.median(values)),
         p95=p95(samples),
         interval=interval or mean(samples),
-        outliers=outliers(samples),
     )
 
 
