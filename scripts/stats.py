@@ -71,11 +71,6 @@ def percentile(samples: Sequence[float], percent: float) -> float:
     return float(numpy.percentile(samples, percent))
 
 
-def p95(samples: Sequence[float]) -> float:
-    """The linear 95th percentile."""
-    return percentile(samples, 95)
-
-
 @functools.lru_cache(maxsize=MOST_KEPT)
 def _summarise(samples: tuple[float, ...], interval: Estimate | None) -> Summary:
     values = numpy.asarray(samples, dtype=float)
@@ -83,7 +78,7 @@ def _summarise(samples: tuple[float, ...], interval: Estimate | None) -> Summary
         n=len(values),
         mean=float(values.mean()),
         std=float(values.std()),
-        p95=p95(samples),
+        p95=percentile(samples, 95),
         interval=interval or mean(samples),
     )
 

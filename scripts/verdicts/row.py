@@ -238,7 +238,7 @@ class Row:
         is the Summary of its calls, without an interval, because the calls of one run do not show how runs scatter."""
         means = self.run_means_ms(new_tokens)
         calls = [call for run in self.runs_of(new_tokens) for call in series(run)[new_tokens]]
-        return dataclasses.replace(stats.summarise(calls if len(means) == 1 else means, stats.over_runs(means)), p95=stats.p95(calls))
+        return dataclasses.replace(stats.summarise(calls if len(means) == 1 else means, stats.over_runs(means)), p95=stats.percentile(calls, 95))
 
     @property
     def differences(self) -> list[str]:
