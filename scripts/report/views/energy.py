@@ -13,6 +13,7 @@ from scripts.report.tables import Column, table
 from scripts.report.text import Markdown, blocks
 from scripts.report.view import View
 from scripts.results import Record
+from scripts.verdicts import rates
 from scripts.verdicts.row import Row, median
 from scripts.verdicts.row_groups import Group
 from scripts.verdicts.run_facts import energy_of
@@ -33,7 +34,7 @@ class Spent:
     @property
     def made_tokens(self) -> int:
         """New tokens of all timed calls and all sequences."""
-        told = next((one["timed_tokens"] for one in self.row.figures.get("calls") or [] if one["new_tokens"] == self.new_tokens), None)
+        told = rates.made_tokens(self.row.record, self.new_tokens)
         return sum(told) if told else self.new_tokens * self.row.sequences * len(self.row.timed_ms(self.new_tokens))
 
     @property
