@@ -85,5 +85,10 @@ def _short(digest: str) -> str:
 
 def weights_sha256(files: Iterable[ModelFile]) -> str:
     """64 hex digits over the names and digests of all weight files."""
-    lines = sorted(f"{file.digest}  {file.name}\n" for file in files if is_weights(file.name))
+    return files_sha256(file for file in files if is_weights(file.name))
+
+
+def files_sha256(files: Iterable[ModelFile]) -> str:
+    """64 hex digits over the names and digests of all files."""
+    lines = sorted(f"{file.digest}  {file.name}\n" for file in files)
     return hashlib.sha256("".join(lines).encode()).hexdigest()

@@ -1,6 +1,5 @@
 """A model whose files lie on this machine, each checked."""
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,8 +27,7 @@ class HeldModel:
     @property
     def files_sha256(self) -> str:
         """64 hex digits over the names and digests of all files."""
-        lines = sorted(f"{file.digest}  {file.name}\n" for file in self.files)
-        return hashlib.sha256("".join(lines).encode()).hexdigest()
+        return files.files_sha256(self.files)
 
     @property
     def in_pickles(self) -> bool:
