@@ -31,8 +31,7 @@ def table(columns: Iterable[Column[Item]], items: Sequence[Item]) -> Markdown:
 
 def with_header(columns: Iterable[Column[Item]], items: Sequence[Item]) -> Markdown:
     """A table that has its header even where there is no item."""
-    header, marks, *rows = _cells(columns, items)
-    return _table([header, marks, *rows])
+    return _table(_cells(columns, items))
 
 
 def aligned(columns: Iterable[Column[Item]], items: Sequence[Item]) -> Markdown:
