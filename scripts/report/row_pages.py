@@ -94,7 +94,7 @@ def _page(group: Group, row: Row, article: Article | None, name: str, pictured: 
         Markdown("**{}**: {}").format(row.status, row.record.reason) if row.status != "ok" else Markdown(),
         *(_numbers(line) for line in data.lines_of_row(group, row, article)),
         Markdown("## Runs"),
-        lines(*(_run(row, number, runs_link) for number in range(len(row.runs)))),
+        lines(*(_run(run, run is row.output_run, runs_link) for run in row.runs)),
         blocks(Markdown("## The same again"), again) if again else Markdown(),
     )
 
@@ -109,8 +109,7 @@ def _numbers(line: Line) -> Markdown:
     return blocks(heading, table(columns, [column for column in data.COLUMNS if column.value(line) not in (None, "")]))
 
 
-def _run(row: Row, number: int, runs_link: str) -> Markdown:
-    run = row.runs[number]
-    counts = Markdown(" (its output stands in the tables)") if run is row.output_run else Markdown()
+def _run(run: Record, is_shown: bool, runs_link: str) -> Markdown:
+    counts = Markdown(" (its output stands in the tables)") if is_shown else Markdown()
     files = Markdown(", ").join(link(name, f"{runs_link}/{run.id}/{name}") for name in ("result.json", "job.json"))
     return Markdown("- {}{}, {}: {}").format(run.id, counts, run.status, files)
