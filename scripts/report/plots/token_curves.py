@@ -1,7 +1,7 @@
 """ms/token over the batch size, each token counted once, a panel per system: a measured line for each number of devices, beside published points."""
 
 from scripts import stats
-from scripts.articles import Article
+from scripts.articles import Article, Case
 from scripts.report import published
 from scripts.report.plots import sweeps
 from scripts.report.plots.sweeps import Curve
@@ -27,7 +27,7 @@ def batch_plot(group: Group, article: Article | None) -> str | None:
         return None
     # A panel of published points alone would show a system that did not run here.
     ran = {name for name, _ in measured}
-    panels = {name: [_published(name, group, article)] for name in cases if name in ran}
+    panels = {name: [_published(case)] for name, case in cases.items() if name in ran}
     wrong = {(row.case, row.count, row.batch_size) for row in token_times.rows_of(group, article) if not token_times.is_right(row)}
     for (name, count), points in sorted(measured.items()):
         panels.setdefault(name, []).append(Curve(f"×{count}", points, wrong={size for size in points if (name, count, size) in wrong}))
@@ -46,7 +46,6 @@ def _finding(group: Group, article: Article | None) -> str:
     return f"{row.case} ×{row.count} takes least: {stats.significant(least)} ms/token in batch {row.batch_size}"
 
 
-def _published(name: str, group: Group, article: Article | None) -> Curve:
-    case = published.by_case(group, article, token_times.METRIC)[name]
+def _published(case: Case) -> Curve:
     numbers = (case.published or {})[token_times.METRIC]
     return Curve(f"published ×{case.gpus}", {int(size): stats.Estimate(value * case.times_counted) for size, value in numbers.items()}, published=True)
