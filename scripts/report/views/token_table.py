@@ -144,7 +144,7 @@ def around_columns(group: Group) -> list[Column[Row]]:
         Column(cells.devices(group), lambda row: row.count),
         Column("start to ready, s", lambda row: cells.decimal(row.load_s, 2)),
         Column("first call, s", lambda row: cells.decimal(_first_s(row), 2)),
-        Column("start to finish, s", lambda row: cells.decimal(_finish_s(row), 2)),
+        Column("start to finish, s", lambda row: cells.decimal(row.middle(_finish_s), 2)),
         Column("tokens of a call: counted / real", lambda row: " / ".join(str(token_times.tokens_of_a_call(row, formula)) for formula in token_times.IN_TABLE)),
         Column("allocated before / after / peak of a GPU, GiB", lambda row: _memory(row, ALLOCATED)),
         Column("reserved after / peak, GiB", lambda row: _memory(row, RESERVED)),
@@ -156,11 +156,7 @@ def _first_s(row: Row) -> float | None:
     return None if row.cold_ms is None else row.cold_ms / 1000
 
 
-def _finish_s(row: Row) -> float | None:
-    return row.middle(_finish_of_run_s)
-
-
-def _finish_of_run_s(run: Record) -> float | None:
+def _finish_s(run: Record) -> float | None:
     ready_s, first_ms = run.guest.load_s if run.guest else None, cold_ms_of(run)
     return None if ready_s is None or first_ms is None else ready_s + first_ms / 1000
 
