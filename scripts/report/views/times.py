@@ -12,17 +12,16 @@ from scripts.report.views.systems import Timed, timed_of
 from scripts.verdicts.row_groups import Group
 
 
-def _number(timed: Timed, name: str) -> str:
-    """One of the summary's numbers, with as many decimals as its spread carries."""
-    return stats.number(getattr(timed.summary, name), stats.decimals_of(timed.summary)) if timed.summary else NONE
+def _p95(timed: Timed) -> str:
+    """With as many decimals as the spread carries, as the interval."""
+    return stats.number(timed.summary.p95, stats.decimals_of(timed.summary)) if timed.summary else NONE
 
 
 def _interval(timed: Timed) -> str:
-    low_ms, high_ms = (timed.summary.interval.low, timed.summary.interval.high) if timed.summary else (None, None)
-    if timed.summary is None or low_ms is None or high_ms is None:
+    if not timed.summary or not timed.summary.interval.ends:
         return NONE
     places = stats.decimals_of(timed.summary)
-    return f"{stats.number(low_ms, places)} to {stats.number(high_ms, places)}"
+    return " to ".join(stats.number(end, places) for end in timed.summary.interval.ends)
 
 
 def _published(timed: Timed) -> str:
@@ -40,7 +39,7 @@ def columns(group: Group, with_published: bool) -> list[Column[Timed]]:
         Column("measured mean ± std, ms", lambda timed: timed.mean_std),
         Column("runs", lambda timed: len(timed.row.run_means_ms(timed.new_tokens)) or NONE),
         Column("95 % interval over runs, ms", _interval, when=any(len(row.ok_runs) >= stats.LEAST_RUNS for row in group.rows)),
-        Column("p95, ms", lambda timed: _number(timed, "p95")),
+        Column("p95, ms", _p95),
         Column("measured / published", lambda timed: timed.over_published, when=with_published),
     ]
 
