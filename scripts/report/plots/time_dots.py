@@ -39,8 +39,7 @@ def plot(group: Group, article: Article | None) -> str | None:
 def _dot(row: Row, new_tokens: int, cases: Mapping[str, Case], article: Article | None) -> Dot:
     summary = row.summary(new_tokens)
     words = f"{cells.mean_std(summary)} ms" + ("" if row.output_is_right else ", output wrong" if row.check else ", output not checked")
-    over_runs = summary.interval if summary.interval.low is not None else stats.Estimate(summary.mean)
-    return Dot(named(row), over_runs, words, published.mean_ms(published.of_calls(cases, row, new_tokens, article)), row.output_is_right)
+    return Dot(named(row), summary.interval, words, published.mean_ms(published.of_calls(cases, row, new_tokens, article)), row.output_is_right)
 
 
 def _finding(rows: Sequence[Row], new_tokens: int) -> str:
