@@ -94,12 +94,12 @@ class Picture:
             self._parts.append(f'<path d="M{drawn}"{self._class(f"{style} stroke")} stroke-width="1.5"{dashed}/>')
 
     def dot(self, x: float, y: float, style: str, hollow: bool = False, radius: float = 4.0) -> None:
-        self._parts.append(f'<circle cx="{_number(x)}" cy="{_number(y)}" r="{_number(radius)}"{self._class(_filled(style, hollow))}/>')
+        look = "hollow" if hollow else "fill"
+        self._parts.append(f'<circle cx="{_number(x)}" cy="{_number(y)}" r="{_number(radius)}"{self._class(f"{style} {look}")}/>')
 
     def verdict(self, x: float, y: float, word: str) -> None:
         """The verdict's own shape."""
-        look = "stroke" if word == REFUTED else "fill"
-        width = 3 if word == REFUTED else 1
+        look, width = ("stroke", 3) if word == REFUTED else ("fill", 1)
         self._parts.append(f'<path d="M{_number(x)} {_number(y)}{SHAPES[word]}"{self._class(f"{verdict_class(word)} {look}")} stroke-width="{width}"/>')
 
     def interval(self, x1: float, x2: float, y: float, style: str) -> None:
@@ -122,10 +122,6 @@ class Picture:
 def cut(words: object, letters: int) -> str:
     line = plain(words)
     return line if len(line) <= letters else f"{line[: letters - 1].rstrip()}…"
-
-
-def _filled(style: str, hollow: bool) -> str:
-    return f"{style} hollow" if hollow else f"{style} fill"
 
 
 def _number(value: float) -> str:
