@@ -26,7 +26,7 @@ class Outputs:
         if self.stream:
             self.stream.truncate(end)
         if not self.lines:
-            self._write({"job": fingerprint})
+            self.add({"job": fingerprint})
         self.resumed = len(self.lines) > 1
 
     @property
@@ -37,11 +37,8 @@ class Outputs:
         """The numbers of the answered items, as a set."""
         return {item[0] for batch in self.batches for item in batch["items"]}
 
-    def add(self, batch):
-        """Write a batch; it is on the disk when this returns."""
-        self._write(batch)
-
-    def _write(self, line):
+    def add(self, line):
+        """Write a batch, or the job's own line; it is on the disk when this returns."""
         if self.stream:
             self.stream.write(json.dumps(line, ensure_ascii=True).encode() + b"\n")
             self.stream.flush()
