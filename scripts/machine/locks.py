@@ -74,17 +74,17 @@ def gpu_folder() -> Path:
             made.rename(GPUS)
         except OSError:
             made.rmdir()  # another process was faster
-    if not _is_shared(GPUS):
+    if not _is_shared():
         raise PreflightError(
             f"{GPUS}, where every user's runs lock their GPUs, is no folder of mode {SHARED_FOLDER:o}; remove it, or type KIT_LOCKS=/another/folder"
         )
     return GPUS
 
 
-def _is_shared(path: Path) -> bool:
-    """Is it a folder in which every user may make locks and nobody may remove another user's? A link does not count: it may lead to any folder."""
+def _is_shared() -> bool:
+    """Is GPUS a folder in which every user may make locks and nobody may remove another user's? A link does not count: it may lead to any folder."""
     try:
-        mode = path.lstat().st_mode
+        mode = GPUS.lstat().st_mode
     except FileNotFoundError:
         return False
     return stat.S_ISDIR(mode) and stat.S_IMODE(mode) & SHARED_FOLDER == SHARED_FOLDER
@@ -209,7 +209,7 @@ def taken_over(path: Path, mode: int = FOR_THIS_USER) -> Iterator[bool]:
 def sweep() -> None:
     """Remove the locks that no living process holds. Other users' locks stay, and can be taken. Files that no holder has signed stay too:
     KIT_LOCKS may name a folder with a Cargo.lock."""
-    of_gpus = GPUS.glob("*.lock") if _is_shared(GPUS) else ()
+    of_gpus = GPUS.glob("*.lock") if _is_shared() else ()
     for path in (*folder().glob("*.lock"), *of_gpus):
         if holder(path).startswith(SIGNATURE):
             with contextlib.suppress(OSError), taken_over(path):
