@@ -82,13 +82,13 @@ def _between_gpus(record: Record) -> str:
     return " ".join(f"{name}={value}" for name, value in sorted(told.items()) if name != surroundings.NO_SETTING)
 
 
-def _told_between(group: Group) -> Iterable[tuple[str, Sequence[str]]]:
-    """(variables, the cases that had them)."""
+def _told_between(group: Group) -> dict[str, list[str]]:
+    """{variables: the cases that had them}."""
     cases_of: dict[str, dict[str, None]] = {}
     for row in group.rows:
         for told in filter(None, map(_between_gpus, row.runs)):
             cases_of.setdefault(told, {})[row.case] = None
-    return ((told, list(cases)) for told, cases in sorted(cases_of.items()))
+    return {told: list(cases) for told, cases in sorted(cases_of.items())}
 
 
 def _version(name: str) -> Column[Row]:
@@ -225,17 +225,17 @@ def _runs_of(group: Group, runs_link: str) -> Markdown:
 
 def environment(group: Group, article: Article | None = None, runs_link: str = "runs") -> Markdown:
     """The environment page of a group: machine, driver, versions, images, deviations from the pins, commands, runs; `runs_link` leads to the runs."""
-    gpus = _gpus(group)
+    gpus, told_between = _gpus(group), _told_between(group)
     facts = [
         Markdown("- Processor: {}").format(_distinct(group.rows, _machine)),
         *(Markdown("- GPU {}").format(gpu) for gpu in gpus),
         *([Markdown("- Driver: {}").format(_distinct(group.rows, _driver))] if gpus else []),
-        *(Markdown("- Variables of NCCL and its like, on several GPUs: {} ({})").format(code(told), ", ".join(cases)) for told, cases in _told_between(group)),
+        *(Markdown("- Variables of NCCL and its like, on several GPUs: {} ({})").format(code(told), ", ".join(cases)) for told, cases in told_between.items()),
         Markdown("- Commit of the kit: {}").format(_distinct(group.rows, _commit)),
     ]
     heading = Markdown("# Environment of {}: {}").format(group.key.article, group.heading)
     back = link("The rows", f"#{group.slug}")
-    between_gpus = dict.fromkeys(word for told, _ in _told_between(group) for word in told.split())
+    between_gpus = dict.fromkeys(word for told in told_between for word in told.split())
     apart = article_setting.section(group, article, list(between_gpus))
     of_rows = Markdown("## What these rows had") if apart else Markdown()
     tables = (_versions(group), _images(group), _deviations(group), _used(group), _again(group, article), _runs_of(group, runs_link))
