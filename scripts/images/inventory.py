@@ -157,8 +157,7 @@ def age(moment: str, now: datetime.datetime) -> str:
     seconds = (now - datetime.datetime.fromisoformat(moment[:19] + "+00:00")).total_seconds()
     for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= length:
-            count = int(seconds // length)
-            return counted(count, unit)
+            return counted(int(seconds // length), unit)
     return "now"
 
 

@@ -84,8 +84,8 @@ def article_page(slug: str, content: Content) -> Markdown:
             "facts": [fact for fact in facts if fact],
             "references": Markdown(" · ").join(Markdown(f"<{reference}>") for reference in article.references),
             "measured": Markdown(article.measured.strip()),
-            "same_work": same_work.section(content.by_article[slug], article),
-            "many_texts": many_texts.section(content.by_article[slug]),
+            "same_work": same_work.section(groups, article),
+            "many_texts": many_texts.section(groups),
             "measured_heading": "What the article really measured" if article.claims else "What this shows",
             "notes": [case for case in article.cases if case.note],
         }

@@ -64,7 +64,7 @@ NOTE = Markdown(
     f"- {SIGNS[NOT_TESTED]}: the fastest row, or that of the second system, has fewer than {stats.LEAST_RUNS} runs."
 )
 RECIPE_1 = "recipe 1"
-RECIPE_1_NOTE = f"- *{RECIPE_1}*: random weights with which the output check sees too little for a verdict; rows with later weights go first."
+RECIPE_1_NOTE = Markdown(f"- *{RECIPE_1}*: random weights with which the output check sees too little for a verdict; rows with later weights go first.")
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def section(groups: Sequence[Group]) -> Markdown:
         NEXT_NOTE: NEXT in shown,
         ELSEWHERE_NOTE: ELSEWHERE in shown,
         NOTE: True,
-        Markdown(RECIPE_1_NOTE): RECIPE_1 in shown,
+        RECIPE_1_NOTE: RECIPE_1 in shown,
         cells.DISTURBED_NOTE: cells.DISTURBED in shown,
     }
     return blocks(HEADING, LEAD, shown, lines(*(note for note, is_needed in notes.items() if is_needed))) if found else Markdown()
