@@ -62,7 +62,7 @@ class Summary:
 
 
 def summarise(samples: Sequence[float], interval: Estimate | None = None) -> Summary:
-    """The Summary of one or more samples; its interval is a bootstrap of their mean, where none is given."""
+    """The Summary of one or more samples, with their mean alone where no interval is given."""
     return _summarise(tuple(samples), interval)
 
 
@@ -74,13 +74,8 @@ def percentile(samples: Sequence[float], percent: float) -> float:
 @functools.lru_cache(maxsize=MOST_KEPT)
 def _summarise(samples: tuple[float, ...], interval: Estimate | None) -> Summary:
     values = numpy.asarray(samples, dtype=float)
-    return Summary(
-        n=len(values),
-        mean=float(values.mean()),
-        std=float(values.std()),
-        p95=percentile(samples, 95),
-        interval=interval or mean(samples),
-    )
+    mean = float(values.mean())
+    return Summary(n=len(values), mean=mean, std=float(values.std()), p95=percentile(samples, 95), interval=interval or Estimate(mean))
 
 
 def outliers(samples: Sequence[float]) -> int:
@@ -122,17 +117,6 @@ def _estimate(value: float, resampled: numpy.ndarray) -> Estimate:
 def carry_interval(*series: Sequence[float]) -> bool:
     """Has each series enough samples for an interval?"""
     return min(map(len, series)) >= LEAST_SAMPLES
-
-
-def mean(samples: Sequence[float]) -> Estimate:
-    """The mean with its interval."""
-    return _mean(tuple(samples))
-
-
-@functools.lru_cache(maxsize=MOST_KEPT)
-def _mean(samples: tuple[float, ...]) -> Estimate:
-    value = float(numpy.mean(samples))
-    return Estimate(value) if not carry_interval(samples) else _estimate(value, _resampled_means(samples, 0))
 
 
 def ratio(above: Sequence[float], below: Sequence[float]) -> Estimate:

@@ -11,7 +11,7 @@ import random
 from pathlib import Path
 
 from bench.job import Job, Result, to_json
-from scripts import articles
+from scripts import articles, stats
 from scripts.results import Record
 
 GIB = 1 << 30
@@ -22,6 +22,11 @@ def samples(mean_ms: float, spread: float = 0.005, count: int = 10, seed: int = 
     """Timed calls around a mean, the same for the same arguments."""
     draw = random.Random(f"{seed} {mean_ms}")
     return [round(mean_ms * (1 + draw.uniform(-spread, spread)), 6) for _ in range(count)]
+
+
+def over_calls(values: list[float]) -> stats.Estimate:
+    """The mean with its interval over calls: their ratio to calls that all take 1 ms."""
+    return stats.ratio(values, [1.0] * stats.LEAST_SAMPLES)
 
 
 def job(

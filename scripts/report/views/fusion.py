@@ -1,5 +1,6 @@
 """Fused operators: each region in each batch size, in PyTorch's operators and in another way, beside the article's speed-up."""
 
+import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -66,7 +67,7 @@ class Fused:
 
 
 def _mean(samples: list[float]) -> str:
-    return stats.significant(stats.summarise(samples).mean)
+    return stats.significant(statistics.fmean(samples))
 
 
 COLUMNS: list[Column[Fused]] = [

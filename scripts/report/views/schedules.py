@@ -1,6 +1,7 @@
 """Pipeline schedules: tokens a second, the share of the time that stages wait, and whether the output is the same."""
 
 import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,7 +59,7 @@ class Schedule:
 
 def _rate(schedule: Schedule) -> str:
     rates = schedule.tokens_per_s
-    mean, slowest, fastest = (stats.significant(rate) for rate in (stats.summarise(rates).mean, min(rates), max(rates)))
+    mean, slowest, fastest = (stats.significant(rate) for rate in (statistics.fmean(rates), min(rates), max(rates)))
     return f"{mean} ({slowest} to {fastest})"
 
 
@@ -112,7 +113,7 @@ def _named(schedule: Schedule) -> str:
 
 def _spread(schedule: Schedule) -> stats.Estimate:
     rates = schedule.tokens_per_s
-    return stats.Estimate(stats.summarise(rates).mean, min(rates), max(rates))
+    return stats.Estimate(statistics.fmean(rates), min(rates), max(rates))
 
 
 def _idle(schedule: Schedule) -> str:
