@@ -1,5 +1,5 @@
 """The versions that images hold: docker/pins.toml, and the locks resolved from it."""
 
-from scripts.pins.model import INPUTS, ORIGINS, Image, Pin, Pins, load, reference
+from scripts.pins.model import INPUTS, Image, Pin, Pins, load, reference
 
-__all__ = ["INPUTS", "Image", "ORIGINS", "Pin", "Pins", "load", "reference"]
+__all__ = ["INPUTS", "Image", "Pin", "Pins", "load", "reference"]
