@@ -38,7 +38,6 @@ class Distance:
 
     row: Row
     run: Row
-    new_tokens: int
     further: bool
     stamped: bool
     ms: float
@@ -130,7 +129,6 @@ def _steps(row: Row) -> Distance | None:
     return Distance(
         row=row,
         run=row,
-        new_tokens=long,
         further=further,
         stamped=bool(between_ms),
         ms=ms,
@@ -183,7 +181,6 @@ def _prompt(row: Row) -> Distance | None:
     return Distance(
         row=row,
         run=row,
-        new_tokens=1,
         further=True,
         stamped=False,
         ms=statistics.fmean(row.timed_ms(1)),
