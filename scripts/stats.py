@@ -28,8 +28,6 @@ OUTLIER_SCORE = 3.5
 MOST_DECIMALS_MS = 3
 #: The most decimals of a value with its interval, to show on which side of a bound an end of the interval lies.
 MOST_DECIMALS_OF_INTERVALS = 4
-#: How many statistics are cached for other pages that show them too: 10,000 runs on many kinds of machine have thousands.
-MOST_KEPT = 32_768
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,19 +61,14 @@ class Summary:
 
 def summarise(samples: Sequence[float], interval: Estimate | None = None) -> Summary:
     """The Summary of one or more samples, with their mean alone where no interval is given."""
-    return _summarise(tuple(samples), interval)
+    values = numpy.asarray(samples, dtype=float)
+    mean = float(values.mean())
+    return Summary(n=len(values), mean=mean, std=float(values.std()), p95=percentile(samples, 95), interval=interval or Estimate(mean))
 
 
 def percentile(samples: Sequence[float], percent: float) -> float:
     """The linear percentile."""
     return float(numpy.percentile(samples, percent))
-
-
-@functools.lru_cache(maxsize=MOST_KEPT)
-def _summarise(samples: tuple[float, ...], interval: Estimate | None) -> Summary:
-    values = numpy.asarray(samples, dtype=float)
-    mean = float(values.mean())
-    return Summary(n=len(values), mean=mean, std=float(values.std()), p95=percentile(samples, 95), interval=interval or Estimate(mean))
 
 
 def outliers(samples: Sequence[float]) -> int:
