@@ -120,10 +120,10 @@ def ratio(above: Sequence[float], below: Sequence[float]) -> Estimate:
     return _estimate(value, _resampled_means(above, 1) / _resampled_means(below, 2))
 
 
-def over_runs(values: Sequence[float]) -> Estimate:
-    """The mean of one value from each run, with Student's t interval; no interval for fewer than LEAST_RUNS runs."""
+def over_runs(values: Sequence[float], least: int = LEAST_RUNS) -> Estimate:
+    """The mean of one value from each run, with Student's t interval; no interval for fewer than `least` runs."""
     value = float(numpy.mean(values))
-    if len(values) < LEAST_RUNS:
+    if len(values) < least:
         return Estimate(value)
     half = _t_quantile(len(values) - 1) * math.sqrt(_variance_of_mean(values))
     return Estimate(value, value - half, value + half)
@@ -157,12 +157,8 @@ def quotient_over_runs(above: Sequence[Sequence[float]], below: Sequence[Sequenc
 
 def over_sets(ratios: Sequence[float]) -> Estimate:
     """The geometric mean of one ratio from each set of GPUs, with Student's t interval on the logarithms; no interval for fewer than LEAST_SETS sets."""
-    logs = numpy.log(numpy.asarray(ratios, dtype=float)).tolist()
-    mean = float(numpy.mean(logs))
-    if len(logs) < LEAST_SETS:
-        return Estimate(math.exp(mean))
-    half = _t_quantile(len(logs) - 1) * math.sqrt(_variance_of_mean(logs))
-    return Estimate(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+    of_logs = over_runs(numpy.log(numpy.asarray(ratios, dtype=float)).tolist(), LEAST_SETS)
+    return Estimate(math.exp(of_logs.value), *map(math.exp, of_logs.ends or ()))
 
 
 def _variance_of_mean(values: Sequence[float]) -> float:
@@ -210,8 +206,7 @@ def runs_to_decide(ratio: Estimate, runs: int, ends: Sequence[float]) -> int | N
 
 def scaled(estimate: Estimate, factor: float) -> Estimate:
     """An estimate in another unit, the bounds of its interval with it."""
-    low, high = (None if bound is None else bound * factor for bound in (estimate.low, estimate.high))
-    return Estimate(estimate.value * factor, low, high)
+    return Estimate(estimate.value * factor, *(end * factor for end in estimate.ends or ()))
 
 
 def per_token(short: Sequence[float], long: Sequence[float], further_tokens: int) -> Estimate:
