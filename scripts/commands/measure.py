@@ -269,7 +269,7 @@ def profile(backend: str, asked: Options) -> int:
 
 def _profile_line(record: results.Record) -> str:
     """The outcome of a profile, as one line for the terminal."""
-    figures = record.guest.figures.get("profile") if record.guest else None
+    figures = record.figures.get("profile")
     if record.status != "ok" or not figures:
         return f"{record.status}: {record.reason}"
     return f"{figures['new_tokens']} new tokens in {figures['wall_ms']:.2f} ms, {figures['profiled_wall_ms']:.2f} ms under {figures['profiler']}"

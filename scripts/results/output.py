@@ -42,7 +42,7 @@ def sequences_of(schedule: Mapping[str, Any]) -> int:
 
 def _unlike_the_default_cache(run: Record) -> Iterator[str]:
     """ "with the offloaded cache 0 of 11 sequences are those of the default cache"; nothing where all are, and for a run of another form."""
-    caches = (run.guest.figures.get("kv_offload") or {}).get("caches") or [] if run.guest else []
+    caches = (run.figures.get("kv_offload") or {}).get("caches") or []
     return (_unlike(cache) for cache in caches if answers_otherwise(cache))
 
 
@@ -53,5 +53,5 @@ def _unlike(cache: Mapping[str, Any]) -> str:
 
 def _unlike_in_turn(run: Record) -> Iterator[str]:
     """ "under the rolling schedule 3 of 64 sequences are those in turn"; nothing where all are, and for a run of another form."""
-    schedules = run.guest.figures.get("schedules") or [] if run.guest else []
+    schedules = run.figures.get("schedules") or []
     return (UNLIKE_IN_TURN[one["schedule"]].format(one["identical"], sequences_of(one)) for one in schedules if schedules_otherwise(one))

@@ -61,6 +61,11 @@ class Record:
     def number(self) -> int:
         return int(self.id.rsplit("-", 1)[1])
 
+    @property
+    def figures(self) -> dict[str, Any]:
+        """What the form measured beside the calls; {} where the guest told nothing."""
+        return self.guest.figures if self.guest else {}
+
 
 @dataclasses.dataclass(frozen=True)
 class Skipped:

@@ -57,7 +57,7 @@ def _per(items: float, time: stats.Estimate) -> stats.Estimate:
 def _workloads(row: Row) -> list[dict[str, Any]]:
     """The workload's figure of each run that counts, oldest first; all runs of a row have the same texts."""
     runs = row.counted_runs if figure(row, "workload") else ()
-    return [done for run in runs if run.guest and (done := run.guest.figures.get("workload"))]
+    return [done for run in runs if (done := run.figures.get("workload"))]
 
 
 def latency(row: Row) -> dict[str, float]:
@@ -66,7 +66,7 @@ def latency(row: Row) -> dict[str, float]:
     {} for another row. Such a row's items/s are those of the offered load, and not of the system, so no table of the fastest and no claim uses the row.
     """
     runs = row.counted_runs if figure(row, "latency") else ()
-    told = [one for run in runs if run.guest and (one := run.guest.figures.get("latency"))]
+    told = [one for run in runs if (one := run.figures.get("latency"))]
     timed = [one for one in told if not one.get("reason")] or told
     names = [name for name in timed[0] if all(isinstance(one.get(name), int | float) for one in timed)] if timed else []
     return {name: statistics.fmean(one[name] for one in timed) for name in names}
@@ -87,8 +87,7 @@ def tokens_per_s(row: Row) -> float | None:
 
 def made_tokens(run: Record, new_tokens: int) -> Sequence[int]:
     """The new tokens of each timed call of a run; [] where it did not count them."""
-    calls: list[dict[str, Any]] = (run.guest.figures.get("calls") or []) if run.guest else []
-    return next((call["timed_tokens"] for call in calls if call["new_tokens"] == new_tokens), [])
+    return next((call["timed_tokens"] for call in run.figures.get("calls") or [] if call["new_tokens"] == new_tokens), [])
 
 
 def hours(rate: float) -> float:

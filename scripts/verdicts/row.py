@@ -142,8 +142,7 @@ class Row:
 
     @property
     def figures(self) -> dict[str, Any]:
-        """What the form measured beside the calls; {} for a row that has nothing."""
-        return self.guest.figures if self.guest else {}
+        return self.record.figures
 
     def busy_shares(self, new_tokens: int) -> list[float | str]:
         """For each GPU, the middle run's share of the time of calls of so many new tokens in which a kernel ran; where no run tells a share, the latest

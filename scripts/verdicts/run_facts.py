@@ -93,7 +93,7 @@ def _further_call_ms(record: Record, new_tokens: int) -> float | None:
 
 def cycles_of(run: Record) -> Mapping[str, Any]:
     """What a run on padded sentences counted; {} for any other run."""
-    return run.guest.figures.get("cycles") or {} if run.guest else {}
+    return run.figures.get("cycles") or {}
 
 
 def is_wrong_when_padded(run: Record) -> bool:

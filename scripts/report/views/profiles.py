@@ -28,7 +28,7 @@ def section(record: Record, article: Article | None) -> Markdown:
 
 
 def _profile(record: Record) -> Markdown:
-    profile = record.guest.figures.get("profile") if record.guest else None
+    profile = record.figures.get("profile")
     if record.status != "ok" or not profile:
         return Markdown("{}: {}").format(record.status, record.reason)
     times = Markdown("{} new tokens: {:.2f} ms without a profiler, {:.2f} ms under {}. ").format(

@@ -20,7 +20,7 @@ from scripts.results import Record
 from scripts.verdicts import token_times
 from scripts.verdicts.row import Row, gpus
 from scripts.verdicts.row_groups import Group
-from scripts.verdicts.run_facts import cold_ms_of
+from scripts.verdicts.run_facts import cold_ms_of, cycles_of
 from scripts.verdicts.token_times import METRIC
 
 NOT_RUN = "not run"
@@ -171,8 +171,7 @@ def _memory(row: Row, numbers: Sequence[tuple[str, str]]) -> str:
 
 
 def _held_bytes(run: Record, when: str, name: str) -> int | None:
-    figures = (run.guest.figures if run.guest else None) or {}
-    memory = (figures.get("cycles") or {}).get("memory") or {}
+    memory = cycles_of(run).get("memory") or {}
     seen = [device for device in memory.get(when) or [] if device.get("peak_allocated_bytes")]  # without a peak: the engine works in other processes
     return max((device[name] for device in seen if isinstance(device.get(name), int)), default=None)
 

@@ -38,7 +38,7 @@ class Stamped:
 
 def stamped(row: Row) -> Stamped | None:
     """None for a row without stamped tokens."""
-    told = [one for run in row.counted_runs if run.guest and (one := run.guest.figures.get("token_times")) and one.get("first_ms")]
+    told = [one for run in row.counted_runs if (one := run.figures.get("token_times")) and one.get("first_ms")]
     return Stamped(row, told) if told else None
 
 

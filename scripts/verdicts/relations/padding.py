@@ -23,7 +23,7 @@ class Padding(Relation, frozen=True, kw_only=True):
     def parts(self, rows: Rows) -> list[Part]:
         row = rows.usable(self.case)
         allowed = row.record.job.tolerance
-        figures = [run.guest.figures.get("padding") or {} for run in row.ok_runs if run.guest]
+        figures = [run.figures.get("padding") or {} for run in row.ok_runs]
         count = min(len(_padded(figure)) for figure in figures)
         if not count or allowed is None:
             raise NotTested(f"{row.name} has no padded text or no tolerance")
