@@ -42,6 +42,14 @@ class Outcome:
     finished_at: float
 
 
+class Ended(Exception):
+    """The cause of the exception of a signal that came once the job had ended; `outcome` is the job's."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__("the job had ended")
+        self.outcome = outcome
+
+
 def connect() -> docker.DockerClient:
     """A client of the Docker at DOCKER_HOST, else of the current `docker context`, as for builds. Raises PreflightError."""
     variables = surroundings.current().variables
@@ -120,7 +128,7 @@ def run(
 
     `memory_bytes` limits its memory, /tmp included. `cores` are the processor cores that it stays on, "" for all. `loosened` is the
     one of `restrictions.LOOSENABLE` that the container is without, "" for none. Raises KitError with the next command; the container is
-    removed in every case.
+    removed in every case. A signal that comes while the container of a job that has ended is removed has `Ended` as its cause.
     """
     with docker_errors.answering(run_id):
         info = client.info()
@@ -129,19 +137,19 @@ def run(
     settings |= _of_job(info, folders, gpus) | {"device_requests": device_requests}
     with _owner() as owner, signals.raised():
         labels = {RUN_LABEL: run_id, OWNER_LABEL: str(owner), RUNNER_LABEL: _this_runner()}
-        container = None
+        container = outcome = None
         try:
             with signals.held_back():
                 container = client.containers.create(image_tag, list(command), labels=labels, **settings)
-            return _watch(container, timeout_s, on_line)
+            outcome = _watch(container, timeout_s, on_line)
+            return outcome
         except docker.errors.APIError as error:
             raise docker_errors.explain(error, image_tag) from error
         except docker_errors.silence() as error:
             raise docker_errors.gone(run_id) from error
         finally:
             if container:
-                with signals.held_back():
-                    _remove(container)
+                _remove_unstopped(container, outcome)
 
 
 def _of_job(info: Mapping[str, Any], folders: restrictions.Folders, gpus: Sequence[Gpu]) -> dict[str, Any]:
@@ -219,6 +227,17 @@ def _chunks(stream: Iterator[bytes], deadline: float) -> Iterator[bytes]:
             yield chunk
     finally:
         reader_left.set()
+
+
+def _remove_unstopped(container: docker.models.containers.Container, outcome: Outcome | None) -> None:
+    """Remove the container of a job; a signal waits until it is gone, and takes the outcome of a job that had ended along."""
+    try:
+        with signals.held_back():
+            _remove(container)
+    except (KeyboardInterrupt, SystemExit) as stop:
+        if outcome:
+            raise stop from Ended(outcome)
+        raise
 
 
 def _remove(container: docker.models.containers.Container) -> None:

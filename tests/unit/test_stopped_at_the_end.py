@@ -6,12 +6,16 @@ import signal
 import sys
 import time
 import types
+import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from docker.errors import NotFound
 
+from scripts.containers import container
+from scripts.containers.restrictions import Folders
 from scripts.machine import conditions, signals
 from scripts.results import Record
 from scripts.run import host_facts, measurement
@@ -65,10 +69,10 @@ def stored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable
     monkeypatch.setattr(measurement.results, "store", lambda folder, record: records.append(record))
     folder = tmp_path / "run-01"
 
-    def measure() -> list[Record]:
+    def measure(engine: AnEngine = AnEngine()) -> list[Record]:
         folder.mkdir()
         with signals.raised(), pytest.raises(KeyboardInterrupt):
-            measurement.measure(Ready("a row", a_job(), "run", AnEngine(), 0.0, anew=True), folder)  # type: ignore[arg-type]
+            measurement.measure(Ready("a row", a_job(), "run", engine, 0.0, anew=True), folder)  # type: ignore[arg-type]
         assert (folder / nsight.KEPT[0]).read_bytes() == b"a trace"
         return records
 
@@ -94,6 +98,66 @@ def test_while_it_takes_its_last_look_at_the_machine(monkeypatch: pytest.MonkeyP
     (record,) = stored()
     assert (record.status, record.reason) == ("failed", "its tokens were not judged: the command was stopped")
     assert record.guest == a_result() and record.host["conditions"]["busy_cores_after"] == 0.5
+
+
+class AContainer:
+    """A container whose job ends at once, and Docker's client for it. Ctrl-C comes while Docker removes the container, or while the job runs."""
+
+    attrs: typing.ClassVar = {"State": {"ExitCode": 0, "OOMKilled": False}}
+
+    def __init__(self, stopped_in: str) -> None:
+        self.stopped_in, self.removals, self.containers = stopped_in, 0, self
+
+    def info(self) -> dict[str, int]:
+        return {"MemTotal": 64 << 30}
+
+    def create(self, *words: object, **settings: object) -> "AContainer":
+        return self
+
+    def attach(self, **how: bool) -> Iterator[bytes]:
+        return iter(())
+
+    def start(self) -> None:
+        pass
+
+    def reload(self) -> None:
+        pass
+
+    def wait(self, timeout: float) -> None:
+        if self.stopped_in == "wait":
+            ctrl_c()
+
+    def remove(self, **how: bool) -> None:
+        self.removals += 1
+        if self.removals == 2:
+            raise NotFound("it is gone")
+        if self.stopped_in == "remove":
+            ctrl_c()
+
+
+class ADockerEngine(AnEngine):
+    """An engine whose jobs run in this container."""
+
+    def __init__(self, client: AContainer) -> None:
+        self.client = client
+
+    def run(self, job: object, work: Path, on_line: Callable[[str], None]) -> Any:
+        super().run(job, work, on_line)
+        return container.run(self.client, "tag", ["true"], run_id="run-01", folders=Folders(work, work), timeout_s=60)  # type: ignore[arg-type]
+
+
+def test_while_docker_removes_the_container_of_a_job_that_has_ended(stored: Callable[..., list[Record]]) -> None:
+    client = AContainer("remove")
+    (record,) = stored(ADockerEngine(client))
+    assert (record.status, record.reason) == ("failed", "its tokens were not judged: the command was stopped")
+    assert record.guest == a_result() and client.removals == 2
+
+
+def test_a_job_that_a_signal_ended_has_no_result(monkeypatch: pytest.MonkeyPatch, stored: Callable[..., list[Record]], tmp_path: Path) -> None:
+    client = AContainer("wait")
+    with pytest.raises(FileNotFoundError, match=nsight.KEPT[0]):  # no trace was kept, because nothing was stored
+        stored(ADockerEngine(client))
+    assert client.removals == 2
 
 
 def test_a_signal_that_waited_takes_effect_where_the_block_fails_too() -> None:
