@@ -47,6 +47,21 @@ def commit_of(model: ArticleModel, root: Path, typed: Path | None = None) -> str
     return model.commit or (kept.commit if kept else hub.files_of(model.name, UNPINNED)[0])
 
 
+def commit_of_plan(model: ArticleModel, root: Path, typed: Path | None = None) -> str:
+    """As `commit_of`, but MODEL_PATH is neither read nor linked to. Raises CannotFetch where only its files would tell the commit: no run has read them yet."""
+    if not typed:
+        return commit_of(model, root)
+    home = _home(model, root)
+    known = model.locked or _kept(model, home)
+    if known:
+        return known.commit
+    folder = _folder_of_links(home, typed)
+    read_before = manifest.read(folder)
+    if not read_before or not read_before.is_complete(folder):
+        raise hub.CannotFetch(f"no run has read the files of MODEL_PATH={typed} yet")
+    return read_before.commit
+
+
 def still_to_come_bytes(model: ArticleModel, root: Path, typed: Path | None = None) -> int | None:
     """The bytes that fetching and converting will write; None where they are not known. Asks no server and reads no weights."""
     if typed:
@@ -189,10 +204,15 @@ def refuse_no_folder(source: Path) -> None:
         raise UsageError(f"MODEL_PATH is {str(source)!r}, allowed is a folder with config.json and weights; type MODEL_PATH=/folder")
 
 
+def _folder_of_links(home: Path, source: Path) -> Path:
+    """Where the links into a folder of MODEL_PATH lie."""
+    return home / f"path-{hashlib.sha256(str(source.resolve()).encode()).hexdigest()[:12]}"
+
+
 def _from_folder(model: ArticleModel, home: Path, source: Path) -> HeldModel:
     """Link to the files of MODEL_PATH: the files of the commit where they are known, else all weights of the folder, known by their digest."""
     refuse_no_folder(source)
-    folder = home / f"path-{hashlib.sha256(str(source.resolve()).encode()).hexdigest()[:12]}"
+    folder = _folder_of_links(home, source)
     kept = _kept(model, home)
     with place.alone(home):
         permissions.make(folder)

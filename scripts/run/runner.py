@@ -125,20 +125,17 @@ def _job(planned: Planned, options: Options) -> Job:
     typed = jobs.Typed(planned.batch_size, options.items, options.timed_runs)
     job = jobs.measuring_job(planned.article, planned.case, planned.variant, target, typed)
     if options.weights == "hub" and measurement.loads_model(job):
-        commit_of = _commit_for_plan if options.plan else _commit
-        job = dataclasses.replace(job, model={**job.model, "revision": commit_of(job.model["name"], options)})
+        name = job.model["name"]
+        commit = _commit_for_plan(name, options) if options.plan else store.commit_of(article_models.find(name), options.models, options.model_path)
+        job = dataclasses.replace(job, model={**job.model, "revision": commit})
     return jobs.profile_job(job, planned.profiler) if planned.profiler else job
-
-
-def _commit(name: str, options: Options) -> str:
-    return store.commit_of(article_models.find(name), options.models, options.model_path)
 
 
 @functools.cache  # each row of a plan asks, and each question waits for a hub that does not answer
 def _commit_for_plan(name: str, options: Options) -> str:
-    """As `_commit`, but "" with a note where the hub does not tell it: a plan starts nothing, so it works without a network too."""
+    """The commit of a model, or "" with a note where nobody tells it: a plan starts nothing, so it reads no weights and works without a network too."""
     try:
-        return _commit(name, options)
+        return store.commit_of_plan(article_models.find(name), options.models, options.model_path)
     except hub.CannotFetch as error:
         print(f"note: this plan counts no stored run with the weights of {name}, whose commit is unknown: {error}", file=sys.stderr)
         return ""

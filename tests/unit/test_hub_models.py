@@ -725,6 +725,20 @@ def test_a_typed_folder_that_nothing_can_be_compared_with_is_known_by_its_digest
     assert second.commit != first.commit and second.weights_sha256 != first.weights_sha256
 
 
+def test_a_plan_knows_the_commit_of_a_typed_folder_once_a_run_has_read_its_files(no_hub, tmp_path):
+    no_hub()
+    theirs, root = folder_of(tmp_path, model_files()), tmp_path / "models"
+    assert store.commit_of_plan(model(locked=locked(model_files())), root, theirs) == FIRST
+    with pytest.raises(hub.CannotFetch, match=f"^no run has read the files of MODEL_PATH={theirs} yet$"):
+        store.commit_of_plan(model(), root, theirs)
+    assert not root.exists()
+    held = store.provide(model(), root, theirs)
+    assert store.commit_of_plan(model(), root, theirs) == held.commit
+    (theirs / "model.safetensors").write_bytes(some_bytes(2 * PARAMETERS, 3))
+    with pytest.raises(hub.CannotFetch):
+        store.commit_of_plan(model(), root, theirs)
+
+
 def test_a_name_in_a_typed_folder_that_is_no_text_is_left_out(no_hub, tmp_path):
     source = folder_of(tmp_path, model_files())
     (source / os.fsdecode(b"\xff.json")).write_text("{}")

@@ -219,6 +219,18 @@ def test_the_command_prints_the_plan_and_ends_well(tmp_path, capsys):
         invoke(["profile", "transformers", "--plan", "1", *typed])
 
 
+@pytest.mark.parametrize("folder", [".", "missing"], ids=["a folder", "no folder of this machine"])
+def test_a_plan_reads_no_weights_of_a_typed_folder_and_makes_no_folder(tmp_path, monkeypatch, capsys, folder):
+    monkeypatch.setattr(gpus, "list_gpus", list)
+    places = ["--runs", str(tmp_path / "runs"), "--models", str(tmp_path / "models"), "--model-path", str(tmp_path / folder)]
+    assert invoke(["article", "inference-tools", "--claims", "1.2", "--plan", "1", *places]) == 0
+    assert list(tmp_path.iterdir()) == []
+    unknown = (
+        "note: this plan counts no stored run with the weights of bigscience/bloomz-7b1-mt, whose commit is unknown: no run has read the files of MODEL_PATH"
+    )
+    assert capsys.readouterr().err.count(unknown) == 1
+
+
 def test_a_plan_without_a_network_notes_once_that_a_model_s_commit_is_unknown_and_a_run_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gpus, "list_gpus", list)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
