@@ -4,6 +4,7 @@ import dataclasses
 import sys
 
 import click
+from click.core import ParameterSource
 
 from scripts import articles, results, stats
 from scripts.commands.measure import measuring
@@ -58,6 +59,10 @@ def _refuse_what_does_not_measure_here(asked: Options) -> None:
 
 
 def _refuse_other_cases(asked: Options) -> None:
+    typed_weights = asked.weights if click.get_current_context().get_parameter_source("weights") != ParameterSource.DEFAULT else "random"
+    for name, value, only in (("WEIGHTS", typed_weights, "random"), ("MODEL_PATH", str(asked.model_path or ""), "")):
+        if value != only:
+            raise UsageError(f"{name} is {value!r} with calibrate, which loads no model; leave {name} out")
     for name, names in (("CASES", asked.cases), ("CLAIMS", asked.claims)):
         if names:
             raise UsageError(f"{name} is {','.join(names)!r} with calibrate, which runs all cases of {CALIBRATION}; leave {name} out")

@@ -206,6 +206,16 @@ def test_cases_that_a_calibration_would_lack_are_refused() -> None:
             invoke(["calibrate", "--device", "cpu", f"--{name.lower()}", value, "--jobs", "2"])
 
 
+@pytest.mark.parametrize(("name", "value"), [("WEIGHTS", "hub"), ("MODEL_PATH", "/tmp")])
+def test_weights_that_a_calibration_would_not_load_are_refused(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = f"^{name} is '{value}' with calibrate, which loads no model; leave {name} out$"
+    with pytest.raises(UsageError, match=words):
+        invoke(["calibrate", "--device", "cpu", f"--{name.lower().replace('_', '-')}", value])
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=words):
+        invoke(["calibrate", "--device", "cpu"])
+
+
 def test_more_jobs_than_cores_are_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "run_all", lambda *_, **__: pytest.fail("a run began"))
     with pytest.raises(UsageError, match="JOBS is 64, allowed is a whole number from 1 to 2"):
