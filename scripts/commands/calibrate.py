@@ -7,13 +7,13 @@ import click
 from click.core import ParameterSource
 
 from scripts import articles, results, stats
-from scripts.commands.measure import measuring
+from scripts.commands.measure import hiding, measuring
 from scripts.errors import KitError, UsageError
 from scripts.machine import cores
 from scripts.results import marks
 from scripts.run import cost, outcome, plan, rounds, several
 from scripts.run.engines import demo_environments
-from scripts.run.options import Options, typed_with_make
+from scripts.run.options import OF_SLURM, Options, typed_with_make
 from scripts.run.runner import Planned
 from scripts.units import counted
 from scripts.verdicts import calibration, row_groups
@@ -21,6 +21,7 @@ from scripts.verdicts.calibration import EMPTY, KERNEL, Calibration
 from scripts.verdicts.row import CALIBRATION
 
 
+@hiding("article", "cases", "claims", "items", "weights", "model_path", "plan", "scheduler", *OF_SLURM)
 @click.command
 @measuring
 def calibrate(slug: str, asked: Options) -> int:

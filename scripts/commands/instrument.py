@@ -6,7 +6,7 @@ import sys
 import click
 
 from scripts import articles
-from scripts.commands.measure import measuring, refuse_more_than_one_call, refuse_other_locks
+from scripts.commands.measure import OF_SEVERAL_CALLS, hiding, measuring, refuse_more_than_one_call, refuse_other_locks
 from scripts.errors import KitError, NothingRuns, UsageError, shown
 from scripts.names import nearest
 from scripts.run import instruments, plan, rounds
@@ -14,6 +14,7 @@ from scripts.run.options import Options
 from scripts.run.runner import Planned
 
 
+@hiding(*OF_SEVERAL_CALLS, "force", "timed_runs")
 @click.command
 @click.argument("slug", metavar="INSTRUMENT")
 @measuring

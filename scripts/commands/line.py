@@ -58,9 +58,10 @@ class Verbs(click.Group):
 
 def refuse_unread(typed: list[str], name: str, verb: click.Command) -> None:
     """Raise UsageError for a variable that was typed after `make TARGET` and that the target's verb would ignore."""
-    allowed = sorted(str(option.envvar) for option in verb.params if getattr(option, "envvar", None))
-    unread = sorted(set(typed) - set(allowed))
+    read = [option for option in verb.params if isinstance(option, click.Option) and option.envvar]
+    unread = sorted(set(typed) - {str(option.envvar) for option in read})
     if unread:
+        allowed = sorted(str(option.envvar) for option in read if not option.hidden)
         takes = f"does not read {unread[0]}, allowed are {', '.join(allowed)}" if allowed else "takes no variables"
         raise UsageError(f"{name} {takes}; leave {unread[0]} out")
 

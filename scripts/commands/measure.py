@@ -103,6 +103,18 @@ def with_choices(verb: Verb, choices: Sequence[Callable[[Verb], Verb]]) -> Verb:
     return verb
 
 
+def hiding(*names: str) -> Callable[[click.Command], click.Command]:
+    """Leave options out of a verb's --help, because the verb refuses them; their errors say what to type instead."""
+
+    def hidden(verb: click.Command) -> click.Command:
+        for taken in verb.params:
+            if isinstance(taken, click.Option) and taken.name in names:
+                taken.hidden = True
+        return verb
+
+    return hidden
+
+
 def _refuse_missing(asked: Options) -> None:
     """Raise UsageError for a typed place that is not there, before the machine is asked for anything.
 
@@ -143,6 +155,7 @@ def bench(backend: str, asked: Options) -> int:
     return _measure(backends, asked, every=False)
 
 
+@hiding("article")
 @click.command
 @click.argument("slug")
 @measuring
@@ -251,6 +264,7 @@ def refuse_more_than_one_call(asked: Options, verb: str, planning: str, here: st
         raise UsageError(f"REPEATS is {asked.repeats} with {verb}, which {does} one call; leave REPEATS out")
 
 
+@hiding(*OF_SEVERAL_CALLS)
 @click.command
 @click.argument("backend")
 @PROFILER

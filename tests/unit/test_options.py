@@ -113,6 +113,33 @@ def test_a_variable_that_the_target_does_not_read_is_refused():
     for verb in (measure.bench, measure.article):
         with pytest.raises(UsageError, match="does not read PROFILER"):
             line.refuse_unread(["PROFILER"], str(verb.name), verb)
+    with pytest.raises(UsageError, match="does not read REMOTE, allowed are ALLOW_BUSY, ARTICLE, BATCH_SIZES, CASES, DEVICE,"):
+        line.refuse_unread(["REMOTE"], "profile", measure.profile)
+
+
+OF_SLURM = {"scheduler": "slurm", "partition": "a", "account": "a", "qos": "a", "time": "1", "constraint": "a"}
+OF_SEVERAL_CALLS = {"plan": "1", "jobs": "2", "claims": "1.1", "items": "2", "repeats": "2", **OF_SLURM}
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        (["article", "inference-tools"], {"article": "batch-generate"}),
+        (["profile", "int8"], OF_SEVERAL_CALLS),
+        (["instrument", "layers"], {**OF_SEVERAL_CALLS, "force": "1", "timed-runs": "2"}),
+        (
+            ["calibrate"],
+            {"article": "batch-generate", "cases": "empty", "claims": "1.1", "items": "2", "weights": "hub", "model-path": "/tmp", "plan": "1", **OF_SLURM},
+        ),
+    ],
+)
+def test_the_help_of_a_verb_lists_no_option_that_the_verb_refuses(words, refused, capsys):
+    assert line.invoke([words[0], "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "--stack " in shown and not [name for name in refused if f"--{name} " in shown]
+    for name, value in refused.items():
+        with pytest.raises(UsageError, match=f"^{name.upper().replace('-', '_')}( is |=)"):
+            line.invoke([*words, "--device", "cpu", f"--{name}", value])
 
 
 @pytest.mark.parametrize(
