@@ -168,10 +168,12 @@ def test_every_variable_that_a_page_names_is_an_option_of_the_command_line(page)
     assert named - OF_THE_HUB <= _every_variable().union({"PYTHON"}, *OF_NO_VERB.values())
 
 
-def test_the_table_of_variables_has_every_variable_of_a_measurement():
-    measuring = command_line.get_command(click.Context(command_line), "profile")
-    table = set(re.findall(r"^\| `([A-Z_]+)` \|", TEXTS[ROOT / "docs/use.md"], re.M))
-    assert table == _variables_of(measuring)
+def test_the_tables_of_variables_have_every_variable_of_a_measurement_and_every_other_with_its_values():
+    measuring = _variables_of(command_line.get_command(click.Context(command_line), "profile"))
+    tables = re.findall(r"^\| variable \| value \| default \|\n\|---\|---\|---\|\n((?:\|.*\n)+)", TEXTS[ROOT / "docs/use.md"], re.M)
+    first, others = (re.findall(r"`([A-Z_]+)`(?:, `([A-Z_]+)`)? \| \S", table) for table in tables)
+    assert {name for names in first for name in names if name} == measuring
+    assert {name for names in others for name in names if name} == _every_variable() - measuring
 
 
 def test_the_help_names_options_of_bench_alone():
