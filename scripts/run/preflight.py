@@ -104,16 +104,13 @@ def _torch_problems(image: Image, machine: Machine) -> Iterator[str]:
     """GPUs for which the image's torch or its kernels hold no code, and a driver that does not run the image's CUDA."""
     foreign = _foreign(machine, image.arch_list)
     if foreign:
-        sm = _sm(foreign)
-        ports = "STACK=current, or STACK=hopper (first article) or hopper-2023-05 (second article) for Hopper"
-        command = ports if image.stack != "current" else _stacks_for(machine, image.backend) or "GPU_IDS= of another GPU"
         holds = f"torch {image.pins['torch'].version} of the stack {image.stack} holds code for {', '.join(image.arch_list)} only"
-        yield f"{foreign.name} is {sm}, but {holds}; type {command}"
+        yield f"{foreign.name} is {_sm(foreign)}, but {holds}; type {_stacks_for(machine, image) or 'GPU_IDS= of another GPU'}"
     elif image.kernels_arch_list and (foreign := _foreign(machine, image.kernels_arch_list)):
         holds = f"the kernels of {image.backend} on the stack {image.stack} are compiled for {', '.join(image.kernels_arch_list)} only"
-        yield f"{foreign.name} is {_sm(foreign)}, but {holds}; type {_stacks_for(machine, image.backend) or 'another backend'}"
+        yield f"{foreign.name} is {_sm(foreign)}, but {holds}; type {_stacks_for(machine, image) or 'another backend'}"
     if machine.gpus and not driver_runs(machine.cuda_driver, image.cuda):
-        able = _stacks_for(machine, image.backend)
+        able = _stacks_for(machine, image)
         needs = f"the driver runs CUDA up to {machine.cuda_driver}, the stack {image.stack} needs CUDA {image.cuda}"
         yield f"{needs}; update the driver{f', or type {able}' if able else ''}"
 
@@ -127,10 +124,13 @@ def _sm(gpu: Gpu) -> str:
     return "sm_" + gpu.compute_capability.replace(".", "")
 
 
-def _stacks_for(machine: Machine, backend: str) -> str:
-    """What to type in place of a stack that the GPUs or their driver do not run; "" where they run no stack of the backend."""
-    images = (image for image in pins.load().images() if image.backend == backend and driver_runs(machine.cuda_driver, image.cuda))
+def _stacks_for(machine: Machine, instead_of: Image) -> str:
+    """What to type in place of a stack that the GPUs or their driver do not run, the stack's port for newer GPUs first; "" where they run no stack of the
+    backend."""
+    loaded = pins.load()
+    images = (image for image in loaded.images() if image.backend == instead_of.backend and driver_runs(machine.cuda_driver, image.cuda))
     able = [image.stack for image in images if not any(_foreign(machine, archs) for archs in (image.arch_list, image.kernels_arch_list) if archs)]
+    able.sort(key=lambda stack: loaded.stacks[stack].get("port_of") != instead_of.stack)
     return f"STACK={' or '.join(able)}" if able else ""
 
 

@@ -33,10 +33,20 @@ def found(image, machine, job=None, **changes):
     return preflight.problems(job or a_job(), image, machine=machine, **arguments)
 
 
-def test_the_articles_stack_is_refused_on_an_h200_naming_sm_90_the_arch_list_and_the_way_out():
-    (line,) = found(OLD, H200)
-    for part in ("NVIDIA H200", "sm_90", "1.13.1", "sm_86", "STACK=current"):
+@pytest.mark.parametrize(
+    ("backend", "stack", "cuda_driver", "way_out"),
+    [
+        ("deepspeed", "2023-02", "13.0", "STACK=hopper or 2024-06 or hopper-2023-05 or current"),  # the port of the stack first
+        ("deepspeed", "2023-05", "13.0", "STACK=hopper-2023-05 or 2024-06 or hopper or current"),
+        ("deepspeed", "2023-02", "12.2", "STACK=hopper or 2024-06 or hopper-2023-05"),  # the driver does not run `current`
+        ("tensor-parallel", "2023-05", "13.0", "STACK=2024-06 or hopper or current"),  # which has no port of this stack
+    ],
+)
+def test_the_articles_stack_is_refused_on_an_h200_naming_sm_90_the_arch_list_and_the_way_out(backend, stack, cuda_driver, way_out):
+    (line,) = found(KNOWN.image(backend, stack), dataclasses.replace(H200, cuda_driver=cuda_driver))
+    for part in ("NVIDIA H200", "sm_90", "1.13.1" if stack == "2023-02" else "2.0.1", "sm_86"):
         assert part in line
+    assert line.endswith(f"; type {way_out}")
 
 
 @pytest.mark.parametrize(
