@@ -27,7 +27,7 @@ def run(job, folder="."):
             if job.device == "cuda" and torch.cuda.device_count() < job.device_count:
                 raise RuntimeError("torch sees {} GPUs, the job needs {}".format(torch.cuda.device_count(), job.device_count))
             actions.ACTIONS[job.kind](job, result, phases, folder)
-    except ranks.LaterCallFailed as error:  # also where memory ran out: the timed calls had enough
+    except ranks.LaterCallFailed as error:
         traceback.print_exc()
         result.status, result.reason = "failed", str(error)
     except out_of_memory as error:
@@ -36,6 +36,8 @@ def run(job, folder="."):
         traceback.print_exc()
         result.status = "oom" if reasons.reports_out_of_memory(error) else "failed"
         result.reason = reasons.reason(error) + place_in_library(error)
+    if result.status == "oom" and (result.measurements or result.figures):  # the timed calls had enough
+        result.status, result.reason = "failed", "a call after the timed ones ran out of memory: " + result.reason
     result.environment = phases.stamp("describe", described)
     result.phases, result.compat = phases.spans, dict(compat.TAKEN)
     return result

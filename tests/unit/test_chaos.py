@@ -172,6 +172,7 @@ def test_a_run_beside_a_foreign_process_stores_a_row() -> None:
     assert gpus.after_a_guest(oracle.Ended(1, "error: no", []), Held(105.0))
 
 
+AFTER = "a call after the timed ones ran out of memory: CUDA out of memory"
 ERROR, TWO_LINES = "[1/1] a row\nerror: the weights job ended with oom: CUDA error: out of memory\n", "error: one\nerror: two\n"
 
 
@@ -190,10 +191,13 @@ ERROR, TWO_LINES = "[1/1] a row\nerror: the weights job ended with oom: CUDA err
         (0, ERROR, [], 1),
         (1, "", [], 1),
         (1, TWO_LINES, [], 1),
+        (1, "", [row("failed", reason=AFTER)], 0),
+        (0, "", [row("failed", reason=AFTER)], 1),
     ],
     ids=[
         *("oom", "ok and named", "ok and named at its beginning", "a line", "ok and not marked", "ok and another named"),
         *("oom and exit code 0", "failed", "timeout", "exit code 0", "nothing said", "two lines"),
+        *("after the timed calls", "after them and exit code 0"),
     ],
 )
 def test_memory_that_runs_out_is_a_row_or_a_line(code: int, output: str, rows: list[Record], wrong: int) -> None:

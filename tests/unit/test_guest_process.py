@@ -130,6 +130,29 @@ def test_memory_that_runs_out_after_the_timed_calls_is_no_oom_of_the_row(monkeyp
     assert result.status == "failed" and result.reason.startswith("a call after the timed ones failed on one of 2 ranks: ")
 
 
+CALLS, AFTER = {"new_tokens": 1, "timed_ms": [1.0]}, "a call after the timed ones ran out of memory: "
+
+
+@pytest.mark.parametrize("error", [MemoryError("no"), RuntimeError("CUDA out of memory")])
+@pytest.mark.parametrize(
+    ("timed", "status", "reason"),
+    [({}, "oom", ""), ({"measurements": [CALLS]}, "failed", AFTER), ({"figures": {"workload": {}}}, "failed", AFTER)],
+    ids=["before the timed calls", "after them", "after a form without timed calls"],
+)
+def test_memory_that_runs_out_in_the_output_check_loses_no_time_and_is_no_oom_either(monkeypatch, error, timed, status, reason):
+    def checked(job, result, phases, folder):
+        for name, value in timed.items():
+            setattr(result, name, value)
+        raise error
+
+    monkeypatch.setattr(actions, "import_libraries", lambda: None)
+    monkeypatch.setattr(compat, "out_of_memory_errors", lambda torch: ())
+    monkeypatch.setitem(actions.ACTIONS, "measure", checked)
+    result = run(synthetic.job("int8", device="cpu", scale="tiny"))
+    assert result.status == status and result.reason.startswith(f"{reason}{'no' if isinstance(error, MemoryError) else 'RuntimeError: CUDA out of memory'}")
+    assert result.measurements == timed.get("measurements", []) and result.figures == timed.get("figures", {})
+
+
 def test_garbage_is_collected_again_after_the_imports_however_they_end():
     with no_garbage_collection():
         assert not gc.isenabled()
