@@ -442,6 +442,14 @@ def test_a_claim_about_the_output_takes_a_wrong_one_as_its_answer() -> None:
     assert part_of(RIGHT, record(job("bminf")), count=4).word == NOT_TESTED
 
 
+@pytest.mark.parametrize(("error", "word"), [(9e-4, HOLDS), (2e-3, REFUTED), (None, REFUTED)])
+def test_an_output_that_padding_changes_in_one_run_is_wrong_for_a_claim_about_the_output_too(error: float | None, word: str) -> None:
+    runs = repeated(record(job("bminf")))
+    runs[1].guest.figures["cycles"] = {"padded_logits_relative_error": error}
+    (part,) = judge_runs([RIGHT], runs).parts
+    assert part.word == word and (part.sentence == "bminf's output is another one when padded") is (word == REFUTED)
+
+
 def test_the_output_has_to_be_right_in_every_run() -> None:
     runs = repeated(record(job("bminf")))
     runs[0].guest.check = check(0.2, passed=False)

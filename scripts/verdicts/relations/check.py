@@ -12,7 +12,7 @@ from scripts.verdicts.run_facts import wrong_output
 
 
 class Check(Relation, frozen=True, kw_only=True):
-    """The output equals plain transformers' within its tolerance; here a wrong output is a result, not an obstacle."""
+    """The output equals plain transformers' within its tolerance, also among padded sentences; here a wrong output is a result, not an obstacle."""
 
     KEY: ClassVar[str] = "check_passes"
 
@@ -28,8 +28,11 @@ class Check(Relation, frozen=True, kw_only=True):
         if not checks or len(checks) < len(row.ok_runs):
             raise NotTested(row.unusable())
         worst = max(checks, key=lambda check: (not check.get("passed"), check.get("logits_relative_error") or 0.0))
-        passed = bool(worst.get("passed"))
-        return checked(row, passed, f"{self.case}'s {in_words(worst) if passed else wrong_output(worst)}")
+        if not worst.get("passed"):
+            return checked(row, False, f"{self.case}'s {wrong_output(worst)}")
+        if row.is_wrong_when_padded:
+            return checked(row, False, f"{self.case}'s output is another one when padded")
+        return checked(row, True, f"{self.case}'s {in_words(worst)}")
 
 
 def in_words(check: Mapping[str, Any]) -> str:
