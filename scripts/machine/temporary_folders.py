@@ -3,6 +3,7 @@
 <temporary files>/llm-repro-jobs-…/.lock    held by a command with JOBS=n, whose jobs have their logs and receipts in the folder
 <temporary files>/llm-repro-instrument-…/.lock  held by a command with an instrument, whose job and answer lie in the folder
 <temporary files>/llm-repro-pyxis-…/.lock   held by the runner of a job in pyxis, whose /tmp lies in the folder
+<temporary files>/llm-repro-host-…/.lock    held by the runner of a job of ENGINE=host, whose temporary files lie in the folder
 """
 
 import contextlib
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from scripts.machine import locks, removal
 
-OF_JOBS, OF_INSTRUMENTS, OF_PYXIS = "llm-repro-jobs-", "llm-repro-instrument-", "llm-repro-pyxis-"
+OF_JOBS, OF_INSTRUMENTS, OF_PYXIS, OF_HOST = "llm-repro-jobs-", "llm-repro-instrument-", "llm-repro-pyxis-", "llm-repro-host-"
 LOCK = ".lock"
 
 #: Held while a new folder gets its lock.
@@ -37,7 +38,7 @@ def made(prefix: str) -> Iterator[Path]:
 def sweep() -> None:
     """Remove this user's folders whose command is dead; a folder that no command of the kit has signed stays, unless it is empty."""
     among = Path(tempfile.gettempdir())
-    left = [path for prefix in (OF_JOBS, OF_INSTRUMENTS, OF_PYXIS) for path in among.glob(f"{prefix}*") if _is_own_folder(path)]
+    left = [path for prefix in (OF_JOBS, OF_INSTRUMENTS, OF_PYXIS, OF_HOST) for path in among.glob(f"{prefix}*") if _is_own_folder(path)]
     if left:
         with locks.held(locks.folder() / CLAIM, locks.FOR_THIS_USER):
             for folder in left:

@@ -5,6 +5,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from scripts import pins
 from scripts.containers import process
 from scripts.errors import KitError, PreflightError, UsageError
+from scripts.machine import temporary_folders
 from scripts.run import engines, host_facts
 from scripts.run.engines import host
 from scripts.run.options import Options
@@ -20,6 +22,13 @@ from tests.samples import a_result
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = Path(sys.executable)
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path, monkeypatch):
+    """A folder of temporary files of each test's own, because a killed runner leaves some."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 def run(code, timeout_s=20, gpu_uuids=()):
@@ -90,6 +99,26 @@ def test_a_killed_runner_takes_its_job_with_it():
     runner.kill()
     runner.wait()
     assert not alive(job)
+
+
+#: A job that leaves a temporary file, tells its folder and then takes a minute.
+LEAVES_A_FILE = "import os, tempfile, time; os.close(tempfile.mkstemp()[0]); print(os.getpid(), tempfile.gettempdir(), flush=True); time.sleep(60)"
+
+
+def test_the_temporary_files_of_a_job_go_with_it_also_where_it_is_killed():
+    outcome, (line,) = run(LEAVES_A_FILE, timeout_s=1)
+    folder = Path(line.split()[1])
+    assert outcome.timed_out and folder.name.startswith(temporary_folders.OF_HOST) and not folder.exists()
+
+
+def test_the_temporary_files_of_a_killed_runners_job_go_with_the_next_command():
+    runner = a_runner_of(LEAVES_A_FILE)
+    pid, folder = runner.stdout.readline().split()
+    runner.kill()
+    runner.wait()
+    assert not alive(int(pid)) and Path(folder).exists()
+    temporary_folders.sweep()
+    assert not Path(folder).exists()
 
 
 #: A job that does all that keeps a process alive: a session of its own, a parent that is gone, no ear for SIGTERM, the output held open.

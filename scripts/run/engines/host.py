@@ -17,7 +17,7 @@ from scripts import surroundings
 from scripts.containers import process, restrictions
 from scripts.containers.container import Outcome
 from scripts.errors import KitError, NothingRuns, UsageError
-from scripts.machine import cores, processes
+from scripts.machine import cores, processes, temporary_folders
 from scripts.machine.gpus import Gpu
 from scripts.paths import ROOT
 from scripts.pins import Image
@@ -104,13 +104,14 @@ def environment(gpu_uuids: list[str]) -> dict[str, str]:
 
 
 def run(python: Path, command: list[str], folder: Path, gpu_uuids: list[str], timeout_s: float, on_line: Callable[[str], None], near: str = "") -> Outcome:
-    """Run `python command` in `folder`, its output line by line to `on_line`; every process that it started ends with it.
+    """Run `python command` in `folder`, its output line by line to `on_line`; every process that it started ends with it, and its temporary files go.
 
     `near` are the cores that it is kept on, "" for all. Raises KitError where there is no such program.
     """
     if not shutil.which(folder / python if python.parent.name else python):
         raise KitError(f"{python} does not start ({os.strerror(errno.ENOENT)}); type PYTHON_HOST=/path/to/python")
-    return process.run([str(python), *command], folder, environment(gpu_uuids), timeout_s, on_line, near)
+    with temporary_folders.made(temporary_folders.OF_HOST) as own:  # a job that is killed removes nothing itself, and kernels are large
+        return process.run([str(python), *command], folder, environment(gpu_uuids) | {"TMPDIR": str(own)}, timeout_s, on_line, near)
 
 
 def must_have_torch(python: Path, error_type: type[KitError], otherwise: str = "") -> None:
