@@ -456,6 +456,13 @@ def test_a_profile_makes_its_calls_with_the_compiled_step(guest, checkpoints):
     assert result.figures["profile"]["new_tokens"] == 8 and result.used["graphs"] == 1
 
 
+def test_the_kernels_of_a_process_go_with_it(guest):
+    folder = guest.code(
+        "import json, os; from bench.backends import compiled; compiled.own_cache_of_kernels(); print(json.dumps(os.environ['TRITON_CACHE_DIR']))"
+    )
+    assert not pathlib.Path(folder).parent.exists()
+
+
 def test_a_form_that_works_on_the_model_itself_is_refused_before_anything_is_loaded(guest, checkpoints):
     result = guest.run(compiled_job("bloom", checkpoints, form="kv-offload"))
     assert result.status == "unsupported" and result.reason.startswith("the form 'kv-offload' needs module, and the backend 'compiled' gives ")

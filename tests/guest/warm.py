@@ -7,6 +7,7 @@ in place of once for each of a hundred commands. The rest is as in a process tha
 modules of the kit, its own exit code.
 """
 
+import atexit
 import gc
 import importlib
 import json
@@ -60,6 +61,7 @@ def become(command):
     code = 1
     try:
         code = run(command["arguments"])
+        atexit._run_exitfuncs()  # as an interpreter at its end: they remove temporary folders
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
