@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from scripts import surroundings
+from scripts.machine import signals
 from tests.chaos import campaign, containers, faults
 from tests.chaos.place import DOCKER, removed_at_end
 
@@ -69,7 +70,7 @@ def main() -> int:
         print(f"error: KIND is {only!r}, and no kind of fault has it in its name and can be tried here; allowed are parts of {names}", file=sys.stderr)
         return 3
     outcomes = []
-    with tempfile.TemporaryDirectory(prefix="chaos-") as name, removed_at_end(Path(name) / "places") as places:
+    with signals.raised(), tempfile.TemporaryDirectory(prefix="chaos-") as name, removed_at_end(Path(name) / "places") as places:
         Path(name).chmod(0o755)
         places.mkdir()
         with campaign.Campaign(places, kinds) as run:

@@ -5,20 +5,23 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from scripts.errors import PreflightError
+from scripts.errors import PreflightError, Stopped
 from scripts.machine import conditions
 from scripts.machine import gpus as machine_gpus
 from scripts.results import Record
 from scripts.run import engines
 from scripts.run.run_folders import WORK
 from tests import synthetic
+from tests.chaos import __main__ as chaos
 from tests.chaos import campaign, faults, gpus, guest, hog, oracle, worlds
 from tests.chaos.place import BOUND_S, GPU, HOST, ROOT, Place
 from tests.chaos.worlds import World
@@ -437,3 +440,19 @@ def test_a_lock_of_the_repository_that_nobody_frees_is_left_behind(tmp_path: Pat
     assert oracle.left(place) == []
     lock.touch()
     assert oracle.left(place) == [(oracle.LEFT, str(lock))]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_campaign_that_is_stopped_leaves_no_folder(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(places: Path, kinds: object) -> None:
+        assert places.is_dir() and places.is_relative_to(tmp_path)
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(chaos.surroundings, "use", lambda variables: None)
+    monkeypatch.setattr(chaos, "own_mounts", lambda: None)
+    monkeypatch.setattr(chaos, "lacks", lambda kind: "")
+    monkeypatch.setattr(chaos.campaign, "Campaign", stopped)
+    with pytest.raises(Stopped):
+        chaos.main()
+    assert not list(tmp_path.iterdir())
