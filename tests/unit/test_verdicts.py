@@ -778,6 +778,23 @@ def test_a_table_of_devices_is_that_of_an_article_that_cuts_models_over_them() -
     assert "times as fast as on the fewest" in scaling.section(on_some, articles.find("deepspeed-inference"))
 
 
+@pytest.mark.parametrize("disturbed", [0, 5])
+def test_a_ratio_of_a_row_whose_runs_were_all_disturbed_says_so_in_the_tables_of_its_setting(disturbed: int) -> None:
+    mark = ", disturbed |" if disturbed else ") |"
+    runs = rows(10.0, 38.3)
+    of_slower = [run for run in runs if run.job.case == "layer-parallel"]
+    for run in of_slower[:disturbed]:
+        run.host["conditions"] = {"disturbed": ["foreign load: synthetic"]}
+    group = group_of(runs)
+    (line,) = [line for line in claims.speed_ups(group, judging.judge_article([group], ARTICLE).of_group(group)).splitlines() if "3.83" in line]
+    assert line.endswith(mark) and "| 3.83 | 3.8" in line
+    on_some = [run for count in (1, 2) for run in repeated(record(job("tensor-parallel", count), 40.0 / count))]
+    for run in [run for run in on_some if run.job.device_count == 1][:disturbed]:
+        run.host["conditions"] = {"disturbed": ["foreign load: synthetic"]}
+    (line,) = [line for line in scaling.section(group_of(on_some), articles.find("deepspeed-inference")).splitlines() if "| 2.0" in line]
+    assert mark in line
+
+
 def test_no_place_is_named_where_nothing_was_measured() -> None:
     article = judging.judge_article(row_groups.build(rows(10.0, 38.3), {ARTICLE.slug: ARTICLE}), ARTICLE)
     places = {one.headline.claim["id"]: str(claims.setting(one.headline)) for one in article.claims}

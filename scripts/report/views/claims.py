@@ -203,10 +203,10 @@ def _to_test(group: Group, judged: Sequence[Judged], article: Article) -> Markdo
 
 @dataclass(frozen=True)
 class SpeedUp:
-    """A comparison of two times, and its ratios within one group by the number of new tokens; None where the rows have none."""
+    """A comparison of two times, and its parts within one group by the number of new tokens; a part has no ratio where the rows have none."""
 
     relation: Speed
-    ratios: dict[int, stats.Estimate | None]
+    parts: dict[int, Part]
 
     @property
     def words(self) -> str:
@@ -215,10 +215,10 @@ class SpeedUp:
 
     def measured(self, new_tokens: int) -> str:
         """The ratio for calls of so many new tokens; a dash where the claim is about other calls."""
-        if new_tokens not in self.ratios:
+        if new_tokens not in self.parts:
             return NONE
-        ratio = self.ratios[new_tokens]
-        return NOT_TESTED if ratio is None else stats.in_words(ratio, least=2)
+        part = self.parts[new_tokens]
+        return NOT_TESTED if part.ratio is None else stats.in_words(part.ratio, least=2) + ("" if part.runs else f", {cells.DISTURBED}")
 
 
 def speed_ups(group: Group, judged: Sequence[Judged]) -> Markdown:
@@ -242,7 +242,7 @@ def _speed_ups(judged: Sequence[Judged]) -> list[SpeedUp]:
         for speed, part in _comparisons(one):
             claim, speed_up = found.setdefault((speed.faster, speed.slower, speed.batch_size), (one.claim["id"], SpeedUp(speed, {})))
             if claim == one.claim["id"]:
-                speed_up.ratios[one.new_tokens] = part.ratio
+                speed_up.parts[one.new_tokens] = part
     return [speed_up for _, speed_up in found.values()]
 
 

@@ -35,7 +35,9 @@ class Scaled:
     def times_as_fast(self) -> str:
         if self.row is self.fewest:
             return NONE
-        return stats.in_words(self.ratio, least=2) + (", different GPUs" if apart(self.row, self.fewest) else "")
+        disturbed = any(not row.undisturbed(self.new_tokens) for row in (self.row, self.fewest))
+        notes = [words for words, holds in (("different GPUs", apart(self.row, self.fewest)), (cells.DISTURBED, disturbed)) if holds]
+        return ", ".join([stats.in_words(self.ratio, least=2), *notes])
 
     @property
     def efficiency(self) -> str:
