@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +34,9 @@ from scripts.units import counted
 #: Seconds between two looks at the jobs.
 LOOK_EVERY_S = 0.1
 
+#: If the disk of temporary files has no room for these, it had none for a job's receipt or its last lines.
+PROBE_BYTES = 1 << 16
+
 #: Seconds that an interrupted job gets to remove its container and to let its locks go.
 PATIENCE_S = 60.0
 
@@ -50,9 +54,16 @@ class Running:
         """{run: status} of the runs that the job measured or found stored; {} where it did not finish."""
         return tasks.receipt_in(self.folder / "receipt.json") or {}
 
-    def why(self) -> str:
-        """The last error that the job printed."""
-        return tasks.last_error(self.folder / "log.txt") or f"ended with {self.process.returncode}"
+    def why_no_receipt(self, runs: Path) -> str:
+        """Why nothing is known of the job's runs: its output and its receipt have no room, or the last error that it printed."""
+        try:
+            with tempfile.TemporaryFile(dir=self.folder) as probe:
+                probe.write(b"\0" * PROBE_BYTES)
+                probe.flush()
+        except OSError as error:
+            cannot = f"its output cannot be written to {self.folder.parents[1]} ({error.strerror})"
+            return f"{cannot}; what it measured is stored in {runs}; make room there, or type TMPDIR=/another/folder, and type the same again"
+        return f"no result: {tasks.last_error(self.folder / 'log.txt') or f'ended with {self.process.returncode}'}"
 
 
 def split(planned: Sequence[Planned], asked: Options) -> list[Task]:
@@ -107,7 +118,7 @@ def _exit_code(ended: Sequence[Running]) -> int:
     statuses = [status for job in ended for status in job.receipt().values()]
     refused = [job.process.returncode for job in ended if not job.receipt()]
     if refused:
-        print(f"{len(refused)} of {len(ended)} jobs left no result; the reasons stand above, and the same command again runs them", file=sys.stderr)
+        print(f"{len(refused)} of {len(ended)} jobs told no result; the reasons stand above, and the same command again runs what is missing", file=sys.stderr)
     return max([outcome.exit_code(status) for status in statuses] + [code if code > 0 else 1 for code in refused], default=0)
 
 
@@ -168,7 +179,7 @@ def _tell(job: Running, ended: Sequence[Running], running: Sequence[Running], wa
     receipt = job.receipt()
     counts = f"[{len(ended)} of {len(ended) + len(running) + len(waiting)} ended, {len(running)} running]"
     if not receipt:
-        print(f"{counts} {job.task.title}: no result: {job.why()}", file=sys.stderr, flush=True)
+        print(f"{counts} {job.task.title}: {job.why_no_receipt(runs)}", file=sys.stderr, flush=True)
         return
     statuses = ", ".join(f"{count} {status}" for status, count in Counter(receipt.values()).items())
     print(f"{counts} {job.task.title}: {statuses}; {outcome.line_of(results.load(runs / list(receipt)[-1]))}", flush=True)

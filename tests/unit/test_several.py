@@ -1,6 +1,8 @@
 """JOBS=n: cases at once, each on cores or GPUs of its own, marked, and ended together."""
 
+import errno
 import functools
+import io
 import json
 import os
 import signal
@@ -124,12 +126,25 @@ def test_a_case_that_fails_stops_no_other(asked, tmp_path: Path, capfd) -> None:
     assert "1 failed; failed: the guest ended with exit code 7" in capfd.readouterr().out
 
 
+def test_a_job_whose_receipt_has_no_room_is_told_with_where_its_results_lie(asked, temporary: Path, tmp_path: Path, capfd, monkeypatch) -> None:
+    class Full(io.BytesIO):
+        def flush(self) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda dir: Full())
+    options = chosen(**asked(CASES="empty"), JOBS="2")
+    without_receipt = [sys.executable, "-c", "print('error: no space left on device (the output)')"]
+    assert several.perform(planned(options), options, without_receipt) == 1
+    why = f"its output cannot be written to {temporary} (No space left on device); what it measured is stored in {tmp_path / 'runs'}; make room there, or type"
+    assert f"calibration/empty (controlled, current): {why} TMPDIR=/another/folder, " in capfd.readouterr().err
+
+
 def test_a_job_that_cannot_start_is_named_with_its_reason(asked, tmp_path: Path, capfd) -> None:
     options = chosen(**asked(CASES="empty"), JOBS="2")
     refusing = [sys.executable, "-c", "import sys; print('error: there is no such thing'); sys.exit(3)"]
     assert several.perform(planned(options), options, refusing) == 3
     said = capfd.readouterr().err
-    assert "no result: error: there is no such thing" in said and "1 of 1 jobs left no result" in said
+    assert "no result: error: there is no such thing" in said and "1 of 1 jobs told no result" in said
 
 
 @needs_two_cores
