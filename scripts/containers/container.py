@@ -6,6 +6,7 @@ A runner that is killed outright leaves its container behind; the next runner re
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import platform
 import queue
@@ -149,7 +150,7 @@ def run(
             raise docker_errors.gone(run_id) from error
         finally:
             if container:
-                _remove_unstopped(container, outcome)
+                clean_up(functools.partial(_remove, container), outcome)
 
 
 def _of_job(info: Mapping[str, Any], folders: restrictions.Folders, gpus: Sequence[Gpu]) -> dict[str, Any]:
@@ -229,11 +230,11 @@ def _chunks(stream: Iterator[bytes], deadline: float) -> Iterator[bytes]:
         reader_left.set()
 
 
-def _remove_unstopped(container: docker.models.containers.Container, outcome: Outcome | None) -> None:
-    """Remove the container of a job; a signal waits until it is gone, and takes the outcome of a job that had ended along."""
+def clean_up(action: Callable[[], object], outcome: Outcome | None) -> None:
+    """Clean up after a job; a signal waits until that is done, and takes the outcome of a job that had ended along."""
     try:
         with signals.held_back():
-            _remove(container)
+            action()
     except (KeyboardInterrupt, SystemExit) as stop:
         if outcome:
             raise stop from Ended(outcome)

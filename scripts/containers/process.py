@@ -1,5 +1,6 @@
 """A job as a child process of this one, watched by the warden (scripts/machine/warden.py): no process of it outlives the job or this process."""
 
+import contextlib
 import math
 import os
 import select
@@ -9,8 +10,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from scripts.containers.container import Outcome
-from scripts.machine import cores, warden
+from scripts.containers.container import Outcome, clean_up
+from scripts.machine import cores, temporary_folders, warden
 from scripts.machine.lines import Lines
 
 #: Seconds after a job's end in which its output is still read; then its pipe is closed.
@@ -43,6 +44,20 @@ def run(command: Sequence[str], folder: Path, environment: Mapping[str, str], ti
         _end(process)
     code = process.returncode if process.returncode >= 0 else 128 - process.returncode  # as a shell and Docker say it
     return Outcome(code, False, timed_out, began, began + time.monotonic() - began_monotonic)  # the clock may be set meanwhile
+
+
+def with_folder(prefix: str, start: Callable[[Path], Outcome]) -> Outcome:
+    """Run a job that has a temporary folder of its own (scripts/machine/temporary_folders.py), which is gone when this returns.
+
+    A signal that comes while the folder of a job that has ended is removed has `Ended` as its cause.
+    """
+    outcome, made = None, contextlib.ExitStack()
+    folder = made.enter_context(temporary_folders.made(prefix))
+    try:
+        outcome = start(folder)
+        return outcome
+    finally:
+        clean_up(made.close, outcome)
 
 
 def _follow(process: subprocess.Popen[bytes], deadline: float, on_line: Callable[[str], None]) -> bool:

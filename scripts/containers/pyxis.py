@@ -125,11 +125,14 @@ def run(
     mounts = [_mount(mount) for mount in folders.mounts()]
     near = ["taskset", "--cpu-list", cores] if cores else []
     inside = [*restrictions.environment(image_environment, gpus), *near, *WARDEN, *command]
-    with temporary_folders.made(temporary_folders.OF_PYXIS) as folder:
+
+    def start(folder: Path) -> Outcome:
         (folder / "tmp").mkdir()
         os.mkfifo(folder / "tmp/input")
         words = [*_step(squashfs, _unpacked[squashfs], [f"{_plain(str(folder / 'tmp'))}:/tmp", *mounts]), *inside]
         return process.run(["sh", "-c", OPEN_INPUT, str(folder / "tmp/input"), *words], Path("/"), environment(gpus), timeout_s, on_line)
+
+    return process.with_folder(temporary_folders.OF_PYXIS, start)
 
 
 def _mount(mount: Mapping[str, object]) -> str:

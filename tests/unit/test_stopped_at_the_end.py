@@ -16,10 +16,10 @@ from docker.errors import NotFound
 
 from scripts.containers import container
 from scripts.containers.restrictions import Folders
-from scripts.machine import conditions, signals
+from scripts.machine import conditions, removal, signals, temporary_folders
 from scripts.results import Record
 from scripts.run import host_facts, measurement
-from scripts.run.engines import nsight
+from scripts.run.engines import host, nsight
 from scripts.run.measurement import Ready
 from tests.samples import AnEngineWithoutGpus, a_job, a_result
 
@@ -151,6 +151,28 @@ def test_while_docker_removes_the_container_of_a_job_that_has_ended(stored: Call
     (record,) = stored(ADockerEngine(client))
     assert (record.status, record.reason) == ("failed", "its tokens were not judged: the command was stopped")
     assert record.guest == a_result() and client.removals == 2
+
+
+class AHostEngine(AnEngine):
+    """An engine whose jobs are processes of this machine."""
+
+    def run(self, job: object, work: Path, on_line: Callable[[str], None]) -> Any:
+        super().run(job, work, on_line)
+        return host.run(Path(sys.executable), ["-c", "pass"], work, [], 60, on_line)
+
+
+def test_while_the_temporary_files_of_a_job_that_has_ended_are_removed(monkeypatch: pytest.MonkeyPatch, stored: Callable[..., list[Record]]) -> None:
+    removed: list[Path] = []
+
+    def remove(folder: Path) -> None:
+        removed.append(folder)
+        ctrl_c()
+        removal.remove(folder)
+
+    monkeypatch.setattr(temporary_folders, "removal", types.SimpleNamespace(remove=remove))
+    (record,) = stored(AHostEngine())
+    assert (record.status, record.reason) == ("failed", "its tokens were not judged: the command was stopped")
+    assert record.guest == a_result() and not removed[0].exists()
 
 
 def test_a_job_that_a_signal_ended_has_no_result(monkeypatch: pytest.MonkeyPatch, stored: Callable[..., list[Record]], tmp_path: Path) -> None:

@@ -110,8 +110,11 @@ def run(python: Path, command: list[str], folder: Path, gpu_uuids: list[str], ti
     """
     if not shutil.which(folder / python if python.parent.name else python):
         raise KitError(f"{python} does not start ({os.strerror(errno.ENOENT)}); type PYTHON_HOST=/path/to/python")
-    with temporary_folders.made(temporary_folders.OF_HOST) as own:  # a job that is killed removes nothing itself, and kernels are large
+
+    def start(own: Path) -> Outcome:  # a job that is killed removes nothing itself, and kernels are large
         return process.run([str(python), *command], folder, environment(gpu_uuids) | {"TMPDIR": str(own)}, timeout_s, on_line, near)
+
+    return process.with_folder(temporary_folders.OF_HOST, start)
 
 
 def must_have_torch(python: Path, error_type: type[KitError], otherwise: str = "") -> None:
