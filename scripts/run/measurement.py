@@ -57,7 +57,7 @@ def measure(ready: Ready, folder: Path) -> Record:
             judged = Judged(0.0, STOPPED, ran.stopped) if ran.stopped else _judged(engine, job, result, work, display)
         with signals.held_back():  # what was measured is stored before the command stops
             facts = at_start | _seen(engine, ran, result) | host_facts.at_end(engine, ran.outcome, result, ran.sampler, ran.seconds, judged.seconds)
-            if judged.why_not:
+            if judged.why_not and status == "ok":  # any other status stands, because nobody judges its tokens
                 status, reason = "failed", f"its tokens were not judged: {judged.why_not}"
             record = Record(folder.name, status, checkpoints.without_places(job, engine.models), facts, result, reason)
             results.store(folder, record)

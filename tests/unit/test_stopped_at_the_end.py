@@ -153,6 +153,12 @@ def test_while_docker_removes_the_container_of_a_job_that_has_ended(stored: Call
     assert record.guest == a_result() and client.removals == 2
 
 
+def test_a_row_without_memory_or_time_keeps_its_status_and_its_reason(monkeypatch: pytest.MonkeyPatch, stored: Callable[..., list[Record]]) -> None:
+    monkeypatch.setattr(measurement.engines, "answer", lambda *_: (None, "oom", "the kernel killed it"))
+    (record,) = stored(ADockerEngine(AContainer("remove")))
+    assert (record.status, record.reason) == ("oom", "the kernel killed it")
+
+
 class AHostEngine(AnEngine):
     """An engine whose jobs are processes of this machine."""
 
