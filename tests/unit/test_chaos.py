@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -250,11 +251,17 @@ def test_a_campaign_tells_where_memory_never_ran_out(outcomes: list[campaign.Out
 
 
 @pytest.mark.slow
-def test_an_outcome_holds_how_its_struck_run_ended(tmp_path: Path) -> None:
+def test_an_outcome_holds_how_its_struck_run_ended_and_a_result_is_read_before_threads_read_some_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers: list[threading.Thread] = []
+    load = oracle.results.load_all
+    monkeypatch.setattr(oracle.results, "load_all", lambda runs: (readers.append(threading.current_thread()), load(runs))[1])
     nothing = faults.Kind("nothing happens", 1, moments=(), shows="ok")
     with campaign.Campaign(tmp_path, [nothing]) as run:
         (outcome,) = run.perform([campaign.Fault("a", 1, nothing)])
     assert (outcome.struck, outcome.how, outcome.breaches) == (True, ["ok"], [])
+    assert readers[0] is threading.main_thread() and threading.main_thread() not in readers[1:]
 
 
 @pytest.mark.slow
