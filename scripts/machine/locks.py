@@ -163,7 +163,8 @@ def refuse_local(path: Path, mounts: Path = Path("/proc/self/mounts")) -> None:
     """Raise PreflightError where the locks of a shared folder hold on this node alone: two nodes would then measure one run."""
     lines = mounts.read_text(errors="replace").splitlines()
     by_place = {Path(fields[1]): fields for fields in ([ESCAPED.sub(_unescaped, field) for field in line.split()] for line in lines)}
-    fields = next((by_place[place] for place in (path.absolute(), *path.absolute().parents) if place in by_place), None)
+    real = Path(os.path.realpath(path))  # a home folder often has links to the shared disk
+    fields = next((by_place[place] for place in (real, *real.parents) if place in by_place), None)
     local = sorted(set(LOCAL) & set(fields[3].split(","))) if fields else []
     if fields and local:
         raise PreflightError(

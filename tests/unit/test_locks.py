@@ -177,6 +177,14 @@ def test_locks_that_hold_on_one_node_alone_are_refused_for_a_shared_folder(tmp_p
         locks.refuse_local(tmp_path / "runs", mounts)
 
 
+def test_the_locks_behind_a_link_are_those_of_the_disk_where_it_leads(tmp_path):
+    (tmp_path / "scratch").symlink_to(tmp_path / "lustre")
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/dev/sda1 / ext4 rw 0 0\nserver:/x {tmp_path}/lustre lustre rw,localflock 0 0\n")
+    with pytest.raises(PreflightError, match=f"scratch/runs lies on {tmp_path}/lustre .lustre, localflock"):
+        locks.refuse_local(tmp_path / "scratch" / "runs", mounts)
+
+
 def test_a_mount_point_may_have_a_blank(tmp_path):
     mounts = tmp_path / "mounts"
     mounts.write_text(f"/dev/sda1 / ext4 rw 0 0\nserver:/x {tmp_path}/our\\040data\\134x nfs rw,nolock 0 0\n")
