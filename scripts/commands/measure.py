@@ -135,7 +135,7 @@ def _heed_allocation(asked: Options) -> None:
     if asked.scheduler == "slurm":
         return  # this is not the machine that measures
     allocation.refuse_several_nodes()
-    if asked.receipt:  # beside tasks on other nodes
+    if asked.receipt and allocation.is_of_an_array():  # beside tasks on other nodes; the jobs of JOBS=n have receipts too, and one node
         locks.refuse_local(asked.runs)
         locks.refuse_local(asked.models)
     limits = ""

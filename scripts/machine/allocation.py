@@ -120,6 +120,11 @@ def may_be_renumbered() -> bool:
     return bool(_job()) or any(name in _variables() for name in OF_SLURM)
 
 
+def is_of_an_array() -> bool:
+    """Does this process belong to an array of SLURM, whose tasks may run on other nodes at the same time?"""
+    return "SLURM_ARRAY_TASK_ID" in _variables()
+
+
 def refuse_several_nodes() -> None:
     """Raise PreflightError within a job of SLURM that has more than one node."""
     nodes = _variables().get("SLURM_JOB_NUM_NODES", "1")

@@ -18,7 +18,7 @@ import pytest
 from scripts import articles, paths, results
 from scripts.commands.line import invoke
 from scripts.errors import PreflightError, UsageError
-from scripts.machine import gpus, temporary_folders
+from scripts.machine import gpus, locks, temporary_folders
 from scripts.run import host_facts, plan, rounds, runner, several
 from scripts.run.options import Options
 from scripts.verdicts import row_groups
@@ -301,6 +301,21 @@ def test_a_job_gets_its_options_as_arguments_and_not_from_the_environment(monkey
         and environment["HF_TOKEN"] == "kept"
         and environment["CUDA_VISIBLE_DEVICES"] == "0,1"
     )
+
+
+@pytest.mark.parametrize("in_array", [True, False])
+def test_only_a_task_of_an_array_needs_locks_that_other_nodes_see(asked, tmp_path: Path, monkeypatch, in_array: bool) -> None:
+    (tmp_path / "mounts").write_text(f"/dev/sda1 / ext4 rw 0 0\nserver:/x {tmp_path} lustre rw,localflock 0 0\n")
+    monkeypatch.setattr(locks.refuse_local, "__defaults__", (tmp_path / "mounts",))
+    for name, value in {"SLURM_JOB_ID": "1", **({"SLURM_ARRAY_TASK_ID": "0"} if in_array else {})}.items():
+        monkeypatch.setenv(name, value)
+    options = chosen(**asked(), JOBS="1" if in_array else "2")
+    words = [*several.split(planned(options), options)[0].arguments, "--receipt", str(tmp_path / "receipt.json")]
+    if in_array:
+        with pytest.raises(PreflightError, match="localflock., whose locks hold on one node alone"):
+            invoke(words)
+    else:
+        assert invoke(words) == 0
 
 
 class FakeProcess:
