@@ -1,11 +1,17 @@
 """What must not leave this machine: secrets, home folders, the machine's name. Asked before a site or a bundle goes out."""
 
+import gzip
+import io
 import platform
 import re
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from scripts.errors import KitError
+
+#: What a gzipped file begins with, and the most bytes that are searched in one: the trace of a profile has some MB.
+GZIP, LARGEST_UNPACKED_BYTES = b"\x1f\x8b", 1 << 30
 
 SECRETS = {
     "a token of a model hub": rb"\bhf_[A-Za-z0-9]{20,}",
@@ -39,11 +45,25 @@ def files_of(folder: Path) -> Iterator[tuple[Path, bytes]]:
 def problems(files: Iterable[tuple[Path, bytes]], forbidden: dict[str, re.Pattern[bytes]]) -> Iterator[str]:
     """One line for each file that holds what must not go out, with the place and not the thing itself."""
     for name, content in files:
+        text = _unpacked(content) if content.startswith(GZIP) else content
+        if text is None:
+            yield f"{name}: gzipped, and cannot be searched"
+            continue
         for what, pattern in forbidden.items():
-            found = pattern.search(content)
+            found = pattern.search(text)
             if found:
-                line = content.count(b"\n", 0, found.start()) + 1
+                line = text.count(b"\n", 0, found.start()) + 1
                 yield f"{name}, line {line}: {what}"
+
+
+def _unpacked(content: bytes) -> bytes | None:
+    """What a gzipped file holds; None where it is damaged, or holds too much."""
+    try:
+        with gzip.open(io.BytesIO(content)) as packed:
+            text = packed.read(LARGEST_UNPACKED_BYTES + 1)
+    except (OSError, EOFError, zlib.error):
+        return None
+    return text if len(text) <= LARGEST_UNPACKED_BYTES else None
 
 
 def refuse(files: Iterable[tuple[Path, bytes]], undone: str) -> None:

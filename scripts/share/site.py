@@ -33,7 +33,8 @@ ROWS = {"Rows": row_pages.ALL}
 
 #: The files that a site shows beside its pages. HTML or a program would run in a reader's browser, so no other name is let in.
 FOLDERS = {"plots": ("*.svg",), "instruments": ("*.json", "*.md")}
-OF_RUNS = ("result.json", "job.json", "tokens.json", "outputs.jsonl", "trace.json.gz", "profile.nsys-rep")
+#: Nsight Systems compresses its report, in which the name of the machine, its user and variables stand: nobody could search it for them, so a site lacks it.
+OF_RUNS = ("result.json", "job.json", "tokens.json", "outputs.jsonl", "trace.json.gz")
 
 
 def settings(docs: Path, out: Path, nav: list[dict[str, Any]]) -> dict[str, Any]:

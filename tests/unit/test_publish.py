@@ -1,5 +1,6 @@
 """make publish: onto a branch, on top of what is there, and nothing private."""
 
+import gzip
 import os
 import subprocess
 import sys
@@ -221,6 +222,17 @@ def test_a_refusal_says_what_was_not_done_and_names_the_place(tmp_path):
 def run(**typed):
     kept = {name: value for name, value in os.environ.items() if name not in ("RUNS", "OUT", "REMOTE", "BRANCH", "FORMAT")}
     return subprocess.run([sys.executable, "-m", "scripts", "publish"], cwd=ROOT, env=kept | AUTHOR | typed, capture_output=True, text=True)
+
+
+def test_a_gzipped_file_is_searched_as_what_it_holds_and_is_refused_where_it_cannot_be(monkeypatch):
+    packed = gzip.compress(b'{"traceName":\n"/home/alice/tmp/trace.json"}')
+    forbidden = secrets_scan.patterns("bigbox-7", Path("/root"))
+    assert list(secrets_scan.problems([(Path("trace.json.gz"), packed)], forbidden)) == ["trace.json.gz, line 2: a home folder"]
+    assert list(secrets_scan.problems([(Path("trace.json.gz"), gzip.compress(b"fine"))], forbidden)) == []
+    damaged = [packed[:-20], packed[:15] + b"\xff" + packed[16:], packed + b"more"]
+    assert [list(secrets_scan.problems([(Path("a.gz"), content)], forbidden)) for content in damaged] == [["a.gz: gzipped, and cannot be searched"]] * 3
+    monkeypatch.setattr(secrets_scan, "LARGEST_UNPACKED_BYTES", 3)
+    assert list(secrets_scan.problems([(Path("a.gz"), gzip.compress(b"fine"))], forbidden)) == ["a.gz: gzipped, and cannot be searched"]
 
 
 @pytest.mark.slow

@@ -147,7 +147,7 @@ def test_a_build_waits_for_another_and_leaves_one_whole_site_and_nothing_else(bu
 def test_what_a_folder_hides_links_to_or_would_run_in_a_browser_stays_out_of_the_site(tmp_path: Path) -> None:
     run = tmp_path / "runs" / "a-01"
     run.mkdir(parents=True)
-    for name in ("result.json", "result.rejected.json", "log.txt", ".lock", "page.html", "notes.md", "script.js"):
+    for name in ("result.json", "result.rejected.json", "log.txt", "profile.nsys-rep", ".lock", "page.html", "notes.md", "script.js"):
         (run / name).write_text("{}")
     (run / "trace.json.gz").symlink_to("/etc/passwd")
     (tmp_path / "elsewhere").write_text("secret")
