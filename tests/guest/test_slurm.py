@@ -210,7 +210,7 @@ def test_a_node_without_the_folder_is_told(here, tmp_path, monkeypatch):
     task.submission.log(0).unlink(missing_ok=True)
     here.until(lambda: not here.jobs(), "the task has ended")
     task.submission.log(0).unlink()
-    (state,) = follow.wait([task], 0.1)
+    (state,) = follow.wait([task], 0.1, 0)
     assert state.word == states.FAILED and "where the nodes do not share that folder, type RUNS=" in state.more
     script = task.submission.script.read_text().replace(str(task.submission.folder), "/nowhere")
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
@@ -267,7 +267,7 @@ def test_a_controller_that_restarts_is_waited_for(here, tmp_path, monkeypatch, c
         pause(seconds)
 
     monkeypatch.setattr(follow.time, "sleep", restarting)
-    (state,) = follow.wait(watched, 0.2)
+    (state,) = follow.wait(watched, 0.2, 0)
     assert state.word == states.FAILED and "SLURM says FAILED" in state.more
 
 

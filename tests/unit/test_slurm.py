@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import subprocess
+import time
 from pathlib import Path
 
 import click
@@ -220,7 +221,7 @@ def test_a_controller_that_does_not_answer_is_asked_again_and_that_is_said_once(
         return answer
 
     monkeypatch.setattr(client, "queue", queue)
-    (state,) = follow.wait([watched], 0)
+    (state,) = follow.wait([watched], 0, 0)
     assert state.word == states.FAILED
     assert capsys.readouterr().err.count("note: squeue does not answer; asking again") == 1
 
@@ -232,6 +233,28 @@ def receive(watched, status):
     (folder / "result.json").write_text("{}")
     (watched.submission.folder / "receipt-0.json").write_text(json.dumps({record.id: status}))
     return folder / "result.json"
+
+
+def test_a_receipt_that_this_machine_sees_late_counts(watched, monkeypatch, capsys):
+    looks = []
+
+    def queue(names):
+        looks.append(names)
+        if len(looks) == 3:  # SLURM knows earlier than the shared file system that the task has ended
+            receive(watched, "ok")
+        return [job(watched, "COMPLETED")]
+
+    monkeypatch.setattr(client, "queue", queue)
+    (state,) = follow.wait([watched], 0)
+    assert (state.word, len(looks)) == (states.DONE, 3) and "failed" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("ended", "waited"), [("COMPLETED", True), ("FAILED", True), ("CANCELLED", False), ("TIMEOUT", False), ("NODE_FAIL", False)])
+def test_a_task_without_a_receipt_has_failed_at_once_where_slurm_ended_it_and_else_after_a_while(watched, monkeypatch, ended, waited):
+    monkeypatch.setattr(client, "queue", lambda names: [job(watched, ended)])
+    began = time.monotonic()
+    (state,) = follow.wait([watched], 0.01, 0.2)
+    assert state.word == states.FAILED and f"SLURM says {ended} on n1" in state.more and (time.monotonic() - began >= 0.2) is waited
 
 
 def test_the_states_of_a_task_follow_the_queue_and_its_receipt(watched):

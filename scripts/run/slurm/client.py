@@ -42,6 +42,11 @@ class Job:
     def runs(self) -> bool:
         return self.state in RUNNING
 
+    @property
+    def ended_by_itself(self) -> bool:
+        """Did its command end, and not SLURM end it?"""
+        return self.state in ("COMPLETED", "FAILED")
+
 
 def submit(script: Path, name: str, indices: Sequence[int], gpus: int, resources: Iterable[str], after: str = "") -> str:
     """Submit an array and return its number; `after` is the number of an array that ends before this one begins."""

@@ -5,6 +5,7 @@ The same command, typed again, continues: it submits the tasks that neither ende
 
 import collections
 import contextlib
+import dataclasses
 import itertools
 import sys
 import time
@@ -24,6 +25,9 @@ from scripts.units import counted
 
 #: Seconds between two looks at the queue; sites ask their users not to look more often.
 LOOK_EVERY_S = 10.0
+
+#: Seconds for which this machine may not see a file that a node wrote: NFS asks for a folder's changes once a minute (`acdirmax` in nfs(5)).
+UNSEEN_S = 60.0
 
 
 def tasks_of(planned: Sequence[Planned], asked: Options) -> list[Task]:
@@ -112,9 +116,13 @@ def _submit(submission: submissions.Submission, resources: site.Site, before: di
         print(f"submitted {counted(len(indices), 'task')} as job {array}, {resources_text}; logs in {submission.folder}", file=sys.stderr)
 
 
-def wait(watched: Sequence[Watched], look_every_s: float) -> list[State]:
-    """Wait until all tasks have ended, and print a line whenever one begins or ends."""
+def wait(watched: Sequence[Watched], look_every_s: float, unseen_s: float = UNSEEN_S) -> list[State]:
+    """Wait until all tasks have ended, and print a line whenever one begins or ends.
+
+    A task that ended by itself without a receipt has failed once the receipt is not seen for `unseen_s`.
+    """
     printed: dict[int, State] = {}
+    first_seen: dict[int, float] = {}
     names = list(dict.fromkeys(task.submission.name for task in watched))
     silent = ""
     while True:
@@ -127,6 +135,10 @@ def wait(watched: Sequence[Watched], look_every_s: float) -> list[State]:
             time.sleep(look_every_s)
             continue
         now = [states.of(task, jobs) for task in watched]
+        looked = time.monotonic()
+        for number, state in enumerate(now):
+            if state.may_have_a_receipt and looked < first_seen.setdefault(number, looked) + unseen_s:
+                now[number] = dataclasses.replace(state, word=states.RUNS, more="")
         _tell(watched, now, printed)
         if all(state.word in (states.DONE, states.FAILED) for state in now):
             return now

@@ -44,11 +44,15 @@ def tasks_of(submission: Submission, runs: Path) -> list[Watched]:
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """`word` is one of STATES, `more` what else is known: the node, SLURM's reason, how the task ended."""
+    """`word` is one of STATES, `more` what else is known: the node, SLURM's reason, how the task ended.
+
+    `may_have_a_receipt`: the task ended by itself, and its receipt is not to be seen, at least not yet.
+    """
 
     word: str
     more: str = ""
     job: Job | None = None
+    may_have_a_receipt: bool = False
 
 
 def of(watched: Watched, jobs: Sequence[Job]) -> State:
@@ -64,7 +68,7 @@ def of(watched: Watched, jobs: Sequence[Job]) -> State:
         counts = Counter(receipt.values())
         word = DONE if watched.has_ended_well else FAILED
         return State(word, ", ".join(f"{count} {status}" for status, count in counts.items()), job)
-    return State(FAILED, _without_receipt(watched, job), job)
+    return State(FAILED, _without_receipt(watched, job), job, may_have_a_receipt=bool(job and job.ended_by_itself))
 
 
 def _without_receipt(watched: Watched, job: Job | None) -> str:
