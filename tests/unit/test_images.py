@@ -173,6 +173,52 @@ def test_a_layer_with_another_digest_is_told_even_where_its_entries_are_equal(mo
     assert rebuild.compare(client, "one", "one") == []
 
 
+def image(identity, configuration, *layers):
+    return types.SimpleNamespace(id=identity, attrs={"Config": configuration, "RootFS": {"Layers": list(layers)}})
+
+
+def compared(monkeypatch, one, two, contents=None):
+    """The differences between two images; `contents` are {(tag, digest): entries}, and no other layer may be read."""
+    monkeypatch.setattr(rebuild, "entries", lambda tag, digest: (contents or {})[tag, digest])
+    held = {"one": one, "two": two}
+    return rebuild.compare(types.SimpleNamespace(images=types.SimpleNamespace(get=held.get)), "one", "two")
+
+
+def test_two_images_are_told_apart_by_their_configuration(monkeypatch):
+    one, two = image("1", {"Env": ["A=1"], "User": "kit", "Cmd": []}, "sha256:a"), image("2", {"Env": ["A=2"], "User": "kit", "Labels": {}}, "sha256:a")
+    assert compared(monkeypatch, one, two) == ["configuration, Cmd: [] | None", "configuration, Env: ['A=1'] | ['A=2']", "configuration, Labels: None | {}"]
+
+
+def test_the_layers_of_two_images_that_differ_are_read_and_no_other(monkeypatch):
+    contents = {("one", "sha256:b"): layer(file=(b"x", 1)), ("two", "sha256:c"): layer(file=(b"y", 1))}
+    one, two = image("1", {}, "sha256:a", "sha256:b"), image("2", {}, "sha256:a", "sha256:c", "sha256:d")
+    assert compared(monkeypatch, one, two, contents) == ["layer 2, file: content", "one has more layers than the other"]
+
+
+def test_two_images_of_the_same_layers_and_configuration_differ_in_their_history(monkeypatch):
+    one, two = image("1", {"User": "kit"}, "sha256:a"), image("2", {"User": "kit"}, "sha256:a")
+    assert compared(monkeypatch, one, two) == ["all layers are equal, but the history or the date of creation differs"]
+
+
+def test_a_layer_is_read_from_the_image_as_docker_saves_it(monkeypatch, tmp_path):
+    def archive_of(**files):
+        stream = io.BytesIO()
+        with tarfile.open(fileobj=stream, mode="w") as tar:
+            for name, content in files.items():
+                info = tarfile.TarInfo(name.replace("__", "/"))
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+        return stream.getvalue()
+
+    (tmp_path / "saved.tar").write_bytes(archive_of(**{"blobs__sha256__aa": archive_of(other=b"x"), "blobs__sha256__bb": archive_of(opt__kit=b"y")}))
+    (tmp_path / "docker").write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked; exec cat {tmp_path}/saved.tar\n')
+    (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert rebuild.entries("kit:1", "sha256:bb") == layer(**{"opt/kit": (b"y", 0)})
+    assert rebuild.entries("kit:1", "sha256:cc") is None
+    assert (tmp_path / "asked").read_text() == "save kit:1\n"
+
+
 class Images:
     """The images of a Docker that holds those which were built."""
 
@@ -187,6 +233,37 @@ class Images:
         if tag not in self.held:
             raise ImageNotFound(tag)
         self.held.remove(tag)
+
+
+LEFT_OUT = f"layer 2, run: only in the first, {rebuild.UNCHANGED}"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "built", "lines"),
+    [
+        ([[]], 1, []),
+        ([["layer 1, a: content"]], 1, ["layer 1, a: content"]),
+        ([[LEFT_OUT, "layer 1, a: content"]], 1, [LEFT_OUT, "layer 1, a: content"]),
+        ([[LEFT_OUT], []], 2, []),
+        ([[LEFT_OUT]] * 3, 3, [LEFT_OUT]),
+    ],
+)
+def test_a_pair_of_builds_that_differs_in_folders_left_out_alone_is_made_again_twice_at_most(monkeypatch, capsys, pairs, built, lines):
+    docker, answers, typed = Images(), iter(pairs), []
+
+    def run_buildx(image, tag, *options, wheels):
+        typed.append((tag, options, wheels))
+        docker.held = sorted({*docker.held, tag})
+
+    monkeypatch.setattr(rebuild, "connect", lambda: docker)
+    monkeypatch.setattr(build, "run_buildx", run_buildx)
+    monkeypatch.setattr(rebuild, "compare", lambda client, first, second: next(answers))
+    one = pins.load().image("int8", "2023-02")
+    tags = [f"{one.tag}-rebuilt-1", f"{one.tag}-rebuilt-2"]
+    assert rebuild.rebuild(one, "wheels") == lines
+    assert typed == [(tag, ("--no-cache",), "wheels") for tag in tags] * built
+    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("sha256:")] == [f"sha256:0  {tag}" for tag in tags] * built
+    assert docker.held == []
 
 
 @pytest.mark.parametrize("failing", [1, 2])
