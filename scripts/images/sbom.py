@@ -14,6 +14,7 @@ from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
+from bench.job import write_whole
 from scripts.containers.container import connect
 from scripts.images import build, verify
 from scripts.pins import Image, requirement_files
@@ -76,5 +77,5 @@ def write(image: Image) -> Path:
     bill = text(image, verify.inspect(client, image.tag), build.image_facts(client, image)["stand_in"])
     path = path_of(image)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(bill, encoding="utf-8")
+    write_whole(path, bill)
     return path

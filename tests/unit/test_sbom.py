@@ -1,11 +1,12 @@
 """Bills of materials: what an image answers is in them, and those that are committed are of the locks."""
 
 import json
+import resource
 
 import pytest
 
 from scripts import pins
-from scripts.images import sbom
+from scripts.images import build, sbom, verify
 from scripts.pins import requirement_files
 
 LOADED = pins.load()
@@ -36,6 +37,30 @@ def test_a_bill_names_every_package_with_its_file_and_the_base():
 def test_the_same_image_gives_the_same_bill():
     image = LOADED.image("int8", "2023-02")
     assert sbom.text(image, FOUND, stand_in=False) == sbom.text(image, FOUND, stand_in=False)
+
+
+@pytest.mark.parametrize("stand_in", [True, False])
+def test_a_bill_is_written_of_the_image_that_is_built_and_replaces_an_earlier_one_whole(monkeypatch, tmp_path, stand_in):
+    image, done = LOADED.image("int8", "2023-02"), []
+    path = tmp_path / "sbom" / "int8-2023-02.cdx.json"
+    monkeypatch.setattr(sbom, "path_of", lambda image: path)
+    monkeypatch.setattr(sbom, "connect", lambda: "engine")
+    monkeypatch.setattr(build, "build", lambda image: done.append(image.tag))
+    monkeypatch.setattr(build, "image_facts", lambda client, image: {"stand_in": stand_in} if (client, done) == ("engine", [image.tag]) else {})
+    monkeypatch.setattr(verify, "inspect", lambda client, tag: FOUND if (client, done) == ("engine", [tag]) else {})
+    assert sbom.write(image) == path and path.read_text(encoding="utf-8") == sbom.text(image, FOUND, stand_in)
+    assert sbom.text(image, FOUND, True) != sbom.text(image, FOUND, False)
+
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    done.clear()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, most))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            sbom.write(image)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    assert path.read_text(encoding="utf-8") == sbom.text(image, FOUND, stand_in), "a full disk leaves the bill as it was"
+    assert list(path.parent.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("image", [image for image in LOADED.images() if sbom.path_of(image).exists()], ids=lambda image: f"{image.backend}-{image.stack}")
