@@ -6,6 +6,7 @@
 `tar xf kit.tar && cd llm-repro && make restore ARCHIVES=…` sets all of it up there.
 """
 
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -53,15 +54,26 @@ def keep_kit(where: Path, root: Path = ROOT) -> Path:
     """Pack the clone's newest commit with its history cut off; changes that are not committed stay behind. Raises KitError."""
     with tempfile.TemporaryDirectory() as work:
         copy = Path(work, FOLDER)
-        done = subprocess.run(["git", "clone", "--quiet", "--depth", "1", root.resolve().as_uri(), str(copy)], capture_output=True, text=True, errors="replace")
+        done = subprocess.run(
+            ["git", "clone", "--quiet", "--template=", "--depth", "1", root.resolve().as_uri(), str(copy)], capture_output=True, text=True, errors="replace"
+        )
         if done.returncode != 0:
             raise KitError(f"{root} cannot be cloned: {first_line(done.stderr)}; run this in a clone of the kit")
         subprocess.run(["git", "-C", str(copy), "remote", "remove", "origin"], check=True, capture_output=True)
+        for name in ("logs", "refs/remotes"):  # the log of the clone names this place and its user; `git remote remove` leaves a broken reference
+            shutil.rmtree(copy / ".git" / name, ignore_errors=True)
         partial = where / f".partial-{KIT}"
         try:
             with tarfile.open(partial, "w") as packed:
-                packed.add(copy, FOLDER)
+                packed.add(copy, FOLDER, filter=_of_nobody)
             partial.replace(where / KIT)
         finally:
             partial.unlink(missing_ok=True)
     return where / KIT
+
+
+def _of_nobody(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """A member that names no user of this machine. Where root unpacks it, it is root's: git reads no clone of another user."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
