@@ -4,7 +4,7 @@ import json
 import types
 
 import pytest
-from docker.errors import ImageNotFound
+from docker.errors import DockerException, ImageNotFound
 
 from scripts import pins
 from scripts.errors import KitError
@@ -101,6 +101,7 @@ def test_pushed_images_are_noted_beside_earlier_ones_and_those_that_are_not_buil
     with pytest.raises(KitError, match=f"^not pushed, because not built: {FIRST.name}; type make build-all"):
         registry.push([FIRST, SECOND], REGISTRY, path)
     assert registry.known(path) == earlier | {SECOND.tag: DIGESTS[SECOND.tag]}
+    assert path.read_text() == json.dumps(earlier | {SECOND.tag: DIGESTS[SECOND.tag]}, indent=1, sort_keys=True) + "\n", "in an order of its own"
     assert docker.asked == [f"{REGISTRY}/{SECOND.tag}"] and docker.held == {SECOND.tag}, "the registry's name for the image is gone again"
 
 
@@ -108,6 +109,17 @@ def test_the_first_push_makes_the_file(engine, tmp_path):
     engine(FIRST.tag)
     registry.push([FIRST], REGISTRY, tmp_path / "digests.json")
     assert registry.known(tmp_path / "digests.json") == {FIRST.tag: DIGESTS[FIRST.tag]}
+
+
+def test_a_push_that_the_engine_breaks_off_is_one_line_and_notes_nothing(engine, tmp_path, monkeypatch):
+    def broken(repository, tag, stream, decode):
+        raise DockerException("connection reset\nby the registry")
+
+    docker = engine(FIRST.tag)
+    monkeypatch.setattr(docker, "push", broken, raising=False)
+    with pytest.raises(KitError, match=f"^{REGISTRY} refused {FIRST.tag}: connection reset; look at the registry and type make push again$"):
+        registry.push([FIRST], REGISTRY, tmp_path / "digests.json")
+    assert docker.held == {FIRST.tag} and not (tmp_path / "digests.json").exists()
 
 
 def test_an_engine_pulls_an_image_of_a_manifest_by_its_digest_where_it_is_known(noted, tmp_path):
