@@ -112,6 +112,14 @@ def test_a_link_to_a_file_of_this_machine_is_in_no_bundle(kit, tmp_path, make):
     place.unlink()
 
 
+@pytest.mark.parametrize("place", ["reports/FINDINGS.md", "bench/articles/mine.toml", "docker/patches/mine.patch", "docs/mine.md", "README.md"])
+def test_a_secret_in_any_file_is_in_no_bundle(tmp_path, monkeypatch, place):
+    monkeypatch.setattr(bundle, "contents", lambda root: {"LICENSE": b"fine", place: b"hf_" + b"a" * 30})
+    with pytest.raises(KitError, match=f"no bundle was written because .*:\n  {place}, line 1: a token of a model hub$"):
+        bundle.write(tmp_path / "a.tar.gz")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("name", ["a\nb", "a\x1b[2J"])
 def test_a_name_that_no_line_of_checksums_can_hold_is_in_no_bundle(kit, tmp_path, name):
     place = kit / "docs" / name
