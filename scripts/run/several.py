@@ -131,7 +131,7 @@ def _places(asked: Options, at_once: int) -> list[list[int]]:
     """The places that jobs take: one for each GPU, with its number, or one for each job on a CPU, with its cores. Raises UsageError for too few cores."""
     if asked.device == "cuda":
         chosen = asked.gpu_ids or [gpu.index for gpu in gpus.given() if asked.allow_busy or not gpus.foreign_use(gpu)]
-        return [[number] for number in chosen]
+        return [[number] for number in dict.fromkeys(chosen)]  # the number of a GPU names all its MIG instances
     allowed = sorted(os.sched_getaffinity(0))
     if at_once > len(allowed):
         raise UsageError(f"JOBS is {asked.jobs}, allowed is a whole number from 1 to {len(allowed)}, the cores of this machine; try JOBS={len(allowed)}")

@@ -360,6 +360,14 @@ def test_a_run_is_marked_by_how_many_others_there_is_room_for(gpu_ids: str, besi
     assert f"4 jobs, {beside + 1} at once" in next(several.lines(cases, options))
 
 
+def test_two_instances_of_one_gpu_are_one_place_because_its_number_names_both(monkeypatch) -> None:
+    monkeypatch.setattr(gpus, "given", lambda: [gpus.Gpu(number, f"MIG-{name}", "x", 1, "9.0") for number, name in ((0, "a"), (0, "b"), (1, "c"))])
+    monkeypatch.setattr(gpus, "foreign_use", lambda gpu: None)
+    options = chosen(ARTICLE="inference-tools", JOBS="3", GPUS="1", WEIGHTS="random", CASES="transformers,int8")
+    assert several._places(options, 3) == [[0], [1]]
+    assert "4 jobs, 2 at once" in next(several.lines(plan.plan(["transformers", "int8"], options, every=True), options))
+
+
 def test_a_profile_is_never_made_beside_others() -> None:
     with pytest.raises(UsageError, match="JOBS is 2 with profile"):
         invoke(["profile", "transformers", "--jobs", "2"])
