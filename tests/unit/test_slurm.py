@@ -235,6 +235,94 @@ def receive(watched, status):
     return folder / "result.json"
 
 
+class Cluster:
+    """Notes what is submitted, in place of SLURM: (number, indices, GPUs, the arrays that it waits for); all of it runs on, and some is refused."""
+
+    def __init__(self, monkeypatch):
+        self.arrays, self.refuses, self.cancelled, self.left_out = [], None, [], set()
+        for name in ("submit", "queue", "cancel"):
+            monkeypatch.setattr(client, name, getattr(self, name))
+
+    def submit(self, script, name, indices, gpus, resources, after=""):
+        if gpus == self.refuses:
+            raise KitError("refused")
+        number = str(100 + len(self.arrays))
+        self.arrays.append((number, indices, gpus, after))
+        self.names = {**getattr(self, "names", {}), number: name}
+        return number
+
+    def queue(self, names):
+        asked = set(names)
+        of_arrays = ((self.names[number], number, index) for number, indices, *_ in self.arrays for index in indices if self.names[number] in asked)
+        return [Job(name, number, index, "PENDING", "", "Priority") for name, number, index in of_arrays if (number, index) not in self.left_out]
+
+    def cancel(self, jobs):
+        self.cancelled += [job.id for job in jobs]
+
+
+def repeated(*wanted):
+    """Tasks from (case, GPUs, repeat)."""
+    return [tasks.Task(f"{case} {repeat}", ["bench", case], gpus, repeat, [case]) for case, gpus, repeat in wanted]
+
+
+def asked_of(tmp_path, **typed):
+    return chosen(ARTICLE="inference-tools", WEIGHTS="random", SCHEDULER="slurm", PARTITION="gpu", RUNS=str(tmp_path / "runs"), **typed)
+
+
+def submitted(array, asked):
+    with submissions.one_at_a_time(asked.runs):
+        return follow.submit(array, asked)
+
+
+def test_a_repeat_begins_after_the_repeats_before_it_on_as_many_gpus(monkeypatch, tmp_path, capsys):
+    cluster = Cluster(monkeypatch)
+    array = repeated(("together", 2, 0), ("a", 1, 1), ("a", 1, 2), ("a", 1, 3), ("b", 1, 1), ("b", 1, 2), ("c", 2, 1), ("c", 2, 2))
+    watched = submitted(array, asked_of(tmp_path))
+    assert cluster.arrays == [
+        ("100", [1, 4], 1, ""),
+        ("101", [2, 5], 1, "100"),
+        ("102", [3], 1, "100:101"),
+        ("103", [0], 2, ""),
+        ("104", [6], 2, ""),
+        ("105", [7], 2, "104"),
+    ]
+    assert [task.task for task in watched] == array
+    assert "submitted 2 tasks as job 101, 1 GPU each; logs in " in capsys.readouterr().err
+
+
+def test_a_repeat_that_is_submitted_again_waits_for_those_that_still_wait_or_run(monkeypatch, tmp_path, capsys):
+    cluster, asked = Cluster(monkeypatch), asked_of(tmp_path)
+    array = repeated(("a", 1, 1), ("a", 1, 2), ("c", 2, 1), ("c", 2, 2))
+    submitted(array, asked)
+    cluster.left_out = {("101", 1), ("102", 2)}  # the second repeat of one case has failed, and the first of the other
+    again = submitted(array, asked)
+    assert cluster.arrays[4:] == [("104", [0], 1, "100"), ("105", [1], 2, "")]
+    assert "2 tasks: 2 queued from the same command before" in capsys.readouterr().err
+    assert sorted(task.task.title for task in again) == ["a 1", "a 2", "c 1", "c 2"]
+
+
+def test_tasks_of_more_than_one_submission_wait_for_each_other_too(monkeypatch, tmp_path):
+    monkeypatch.setattr(submissions, "MOST_TASKS", 1)
+    cluster = Cluster(monkeypatch)
+    watched = submitted(repeated(("a", 1, 1), ("a", 1, 2)), asked_of(tmp_path))
+    assert cluster.arrays == [("100", [0], 1, ""), ("101", [0], 1, "100")] and len({task.submission.name for task in watched}) == 2
+
+
+def test_an_array_that_is_refused_takes_the_others_of_its_submission_with_it(monkeypatch, tmp_path):
+    cluster = Cluster(monkeypatch)
+    cluster.refuses = 2
+    with pytest.raises(KitError, match="^refused$"):
+        submitted(repeated(("a", 1, 1), ("b", 1, 1), ("c", 2, 1)), asked_of(tmp_path))
+    assert cluster.cancelled == ["100_0", "100_1"] and not list((tmp_path / "slurm").glob("llm-repro-*"))
+
+
+def test_forced_tasks_are_submitted_anew_though_the_same_wait(monkeypatch, tmp_path):
+    cluster = Cluster(monkeypatch)
+    for force in ("0", "0", "1"):
+        submitted(repeated(("a", 1, 1)), asked_of(tmp_path, FORCE=force))
+    assert [number for number, *_ in cluster.arrays] == ["100", "101"]
+
+
 def test_a_receipt_that_this_machine_sees_late_counts(watched, monkeypatch, capsys):
     looks = []
 
