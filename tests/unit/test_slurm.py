@@ -1,5 +1,6 @@
 """SCHEDULER=slurm without a cluster: which tasks there are, what each runs, what SLURM is asked for, how far tasks are."""
 
+import dataclasses
 import json
 import os
 import shlex
@@ -239,7 +240,7 @@ class Cluster:
     """Notes what is submitted, in place of SLURM: (number, indices, GPUs, the arrays that it waits for); all of it runs on, and some is refused."""
 
     def __init__(self, monkeypatch):
-        self.arrays, self.refuses, self.cancelled, self.left_out = [], None, [], set()
+        self.arrays, self.names, self.refuses, self.cancelled, self.left_out, self.running = [], {}, None, [], set(), set()
         for name in ("submit", "queue", "cancel"):
             monkeypatch.setattr(client, name, getattr(self, name))
 
@@ -248,13 +249,14 @@ class Cluster:
             raise KitError("refused")
         number = str(100 + len(self.arrays))
         self.arrays.append((number, indices, gpus, after))
-        self.names = {**getattr(self, "names", {}), number: name}
+        self.names[number] = name
         return number
 
     def queue(self, names):
         asked = set(names)
         of_arrays = ((self.names[number], number, index) for number, indices, *_ in self.arrays for index in indices if self.names[number] in asked)
-        return [Job(name, number, index, "PENDING", "", "Priority") for name, number, index in of_arrays if (number, index) not in self.left_out]
+        there = (one for one in of_arrays if one[1:] not in self.left_out)
+        return [Job(name, number, index, "RUNNING" if number in self.running else "PENDING", "", "Priority") for name, number, index in there]
 
     def cancel(self, jobs):
         self.cancelled += [job.id for job in jobs]
@@ -292,12 +294,13 @@ def test_a_repeat_begins_after_the_repeats_before_it_on_as_many_gpus(monkeypatch
 
 def test_a_repeat_that_is_submitted_again_waits_for_those_that_still_wait_or_run(monkeypatch, tmp_path, capsys):
     cluster, asked = Cluster(monkeypatch), asked_of(tmp_path)
+    cluster.running = {"100"}
     array = repeated(("a", 1, 1), ("a", 1, 2), ("c", 2, 1), ("c", 2, 2))
     submitted(array, asked)
     cluster.left_out = {("101", 1), ("102", 2)}  # the second repeat of one case has failed, and the first of the other
     again = submitted(array, asked)
     assert cluster.arrays[4:] == [("104", [0], 1, "100"), ("105", [1], 2, "")]
-    assert "2 tasks: 2 queued from the same command before" in capsys.readouterr().err
+    assert "2 tasks: 1 running, 1 queued from the same command before" in capsys.readouterr().err
     assert sorted(task.task.title for task in again) == ["a 1", "a 2", "c 1", "c 2"]
 
 
@@ -321,6 +324,39 @@ def test_forced_tasks_are_submitted_anew_though_the_same_wait(monkeypatch, tmp_p
     for force in ("0", "0", "1"):
         submitted(repeated(("a", 1, 1)), asked_of(tmp_path, FORCE=force))
     assert [number for number, *_ in cluster.arrays] == ["100", "101"]
+
+
+@pytest.mark.parametrize(
+    ("ended", "code"),
+    [
+        ((["ok"], ["ok"]), 0),
+        ((["ok"], ["ok", "oom"]), 1),
+        ((["failed"], ["ok"]), 1),
+        ((["ok"], None), "1 of 2 tasks failed"),
+        ((None, ["failed"]), "2 of 2 tasks failed"),
+    ],
+)
+def test_the_exit_code_of_the_command_is_that_of_its_worst_row_and_a_task_without_a_receipt_is_an_error(monkeypatch, tmp_path, ended, code):
+    cluster, asked = Cluster(monkeypatch), asked_of(tmp_path)
+    monkeypatch.setattr(follow, "tasks_of", lambda planned, asked: repeated(("a", 1, 1), ("b", 1, 1)))
+
+    def queue(names):
+        for (folder,) in [list((tmp_path / "slurm").glob("llm-repro-*"))] if cluster.arrays else []:
+            for number, statuses in enumerate(ended):
+                receipt = {f"run-{number}-{one}": status for one, status in enumerate(statuses or [])}
+                for run in receipt:
+                    (tmp_path / "runs" / run).mkdir(parents=True, exist_ok=True)
+                    (tmp_path / "runs" / run / "result.json").touch()
+                if statuses:
+                    (folder / f"receipt-{number}.json").write_text(json.dumps(receipt))
+        return [dataclasses.replace(job, state="CANCELLED") for job in Cluster.queue(cluster, names)]
+
+    monkeypatch.setattr(client, "queue", queue)
+    if isinstance(code, str):
+        with pytest.raises(KitError, match=f"^{code}, as shown above; the same command again runs them and no other$"):
+            follow.perform([], asked, 0)
+    else:
+        assert follow.perform([], asked, 0) == code
 
 
 def test_a_receipt_that_this_machine_sees_late_counts(watched, monkeypatch, capsys):
