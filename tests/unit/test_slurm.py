@@ -15,6 +15,7 @@ from scripts import articles, pins
 from scripts.commands import measure
 from scripts.commands.line import command_line, invoke
 from scripts.errors import KitError, UsageError
+from scripts.paths import ROOT
 from scripts.run import plan
 from scripts.run.slurm import client, follow, site, states, submissions, tasks
 from scripts.run.slurm.client import Job
@@ -142,6 +143,19 @@ def test_an_array_is_submitted_with_its_gpus_and_what_it_waits_for_and_a_refusal
     assert (tmp_path / "cancelled").read_text() == "41_0 41_2\n"
 
 
+@pytest.mark.parametrize(("gpus", "after", "more"), [(2, "40:41", ["--gres=gpu:2", "--dependency=afterany:40:41"]), (0, "", [])])
+def test_a_task_has_a_node_of_its_own_and_is_warned_and_queued_again_and_its_log_keeps_every_start(monkeypatch, gpus, after, more):
+    commands = answering(monkeypatch, "42")
+    client.submit(Path("/results/slurm/name/job.sh"), "name", [0, 2], gpus, ["--partition=gpu"], after)
+    (command,) = commands
+    assert set(command) == {
+        *("sbatch", "--parsable", "--job-name=name", "--array=0,2", "--nodes=1", "--exclusive", "--mem=0", "--requeue", "--signal=B:TERM@60"),
+        *("--open-mode=append", "--output=/results/slurm/name/task-%a.log", "--chdir=/results/slurm/name", "--partition=gpu", *more),
+        "/results/slurm/name/job.sh",
+    }
+    assert command[0] == "sbatch" and command[-1] == "/results/slurm/name/job.sh"
+
+
 def test_slurm_chooses_the_gpus_of_tasks_itself():
     asked = {"ARTICLE": "inference-tools", "WEIGHTS": "random", "SCHEDULER": "slurm", "CASES": "deepspeed"}
     planned = plan.plan(["deepspeed"], chosen(**asked), every=True)
@@ -160,6 +174,12 @@ def test_the_queue_is_what_squeue_says_of_these_names_and_no_queue_where_it_fail
     assert client.queue(["one", "two"]) == [Job("one", "7", 0, "RUNNING", "node1", "None")]
     with pytest.raises(KitError, match=r"squeue does not answer \(down\)"):
         client.queue(["three"])
+
+
+def test_the_queue_is_asked_for_each_task_also_for_those_that_have_just_ended(monkeypatch):
+    commands = answering(monkeypatch, "one|7|0|FAILED|node1|JobLaunchFailure|2 of 3\n")
+    assert client.queue(["one"]) == [Job("one", "7", 0, "FAILED", "node1", "JobLaunchFailure|2 of 3")]
+    assert commands == [("squeue", "--noheader", "--array", "--states=all", "--name=one", "--format=%j|%F|%K|%T|%N|%r")]
 
 
 def test_without_slurm_the_way_out_is_named(monkeypatch, tmp_path):
@@ -384,11 +404,14 @@ def test_a_task_without_a_receipt_has_failed_at_once_where_slurm_ended_it_and_el
 def test_the_states_of_a_task_follow_the_queue_and_its_receipt(watched):
     assert states.of(watched, [job(watched, "PENDING")]).word == states.QUEUED
     assert states.of(watched, [job(watched, "RUNNING")]) == states.State(states.RUNS, "on n1", job(watched, "RUNNING"))
+    nothing_said = dataclasses.replace(job(watched, "PENDING"), reason="None")
+    assert [states.of(watched, [one]).more for one in (job(watched, "PENDING"), nothing_said)] == ["Priority", ""]
     assert states.of(watched, []).word == states.FAILED
     of_others = [Job(name, "8", index, "RUNNING", "n2", "None") for name, index in ((watched.submission.name, 1), ("another", 0))]
     assert states.of(watched, [job(watched, "PENDING"), *of_others]).word == states.QUEUED
     receive(watched, "ok")
     assert states.of(watched, []) == states.State(states.DONE, "1 ok")
+    assert states.of(watched, [job(watched, "COMPLETING")]).word == states.DONE, "its node is still being cleared"
     receive(watched, "timeout")
     assert states.of(watched, []).word == states.FAILED
 
@@ -474,6 +497,29 @@ def test_the_script_quotes_what_it_gets(watched):
     assert "echo it's loaded" in text
     (line,) = [line for line in text.splitlines() if line.startswith("0) ")]
     assert shlex.split(line.removeprefix("0) set -- ").removesuffix(" ;;")) == watched.task.arguments
+
+
+def test_the_script_becomes_the_command_of_its_task_after_the_setup_whatever_its_folder_is_called(tmp_path, monkeypatch):
+    folder = tmp_path / "our 'data' $HOME ü"
+    folder.mkdir()
+    python = folder / "python 3"
+    python.write_text('#!/bin/sh\necho "$$ $PWD $SET_UP" > "$0.said"\nprintf "%s\\n" "$@" >> "$0.said"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(submissions.sys, "executable", str(python))
+    array = [tasks.Task(name, ["bench", "a b", name], 0, 1, []) for name in ("first", "it's")]
+    with submissions.one_at_a_time(folder / "runs"):
+        made = submissions.prepare(array, site.Site(setup=["export SET_UP='as set'"]), folder / "runs")
+
+    def run(number):
+        process = subprocess.Popen(["bash", str(made.script)], env=os.environ | {"SLURM_ARRAY_TASK_ID": number}, stderr=subprocess.PIPE, text=True)
+        told = process.communicate()[1]
+        return process.returncode, process.pid, told
+
+    code, number, _ = run("1")
+    said = (folder / "python 3.said").read_text().splitlines()
+    assert code == 0 and said[0] == f"{number} {ROOT} as set", "the signals of SLURM reach the runner itself"
+    assert said[1:] == ["-m", "scripts", "bench", "a b", "it's", "--receipt", str(made.folder / "receipt-1.json")]
+    assert run("2")[::2] == (2, "error: there is no task 2\n")
 
 
 def test_whoever_may_write_results_may_submit_and_a_folder_that_cannot_be_made_is_named(tmp_path):
