@@ -139,6 +139,18 @@ def test_a_mig_instance_is_taken_by_its_uuid_with_its_own_memory(machine):
     assert "names no GPU" in machine.ask(lines, CUDA_VISIBLE_DEVICES=INSTANCE)["error"]
 
 
+def test_a_mig_instance_counts_whatever_number_slurm_gives_it_and_a_number_names_a_whole_gpu(monkeypatch):
+    instance = Device(1, INSTANCE)
+    for name, value in {"SLURM_JOB_ID": "12", "SLURM_JOB_GPUS": "3", allocation.CUDA: INSTANCE}.items():
+        monkeypatch.setenv(name, value)
+    assert allocation.of([*PRESENT, instance]) == [instance], "SLURM counts the instances of a node, not its GPUs"
+    monkeypatch.setenv(allocation.CUDA, f"3,1,{INSTANCE}")
+    assert allocation.of([*PRESENT, instance]) == [PRESENT[3], instance]
+    monkeypatch.delenv("SLURM_JOB_GPUS")
+    monkeypatch.delenv("SLURM_JOB_ID")
+    assert allocation.of([*PRESENT, instance]) == [PRESENT[3], PRESENT[1], instance]
+
+
 def test_the_limits_are_told_in_one_line(machine):
     words = "CUDA_VISIBLE_DEVICES=2,3 gives 2 of this machine's 8 GPUs (2 (Fake GPU), 3 (Fake GPU)); the kit takes no other"
     assert machine.ask("answer = gpus.limits()", CUDA_VISIBLE_DEVICES="2,3") == words
