@@ -1,6 +1,6 @@
 """A large file as pieces of a limited size, for media with a limit on the size of a file: NAME.000, NAME.001 and so on, or NAME alone.
 
-Pieces are plain cuts: `cat NAME.* > NAME` makes the file whole again.
+Pieces are plain cuts: `cat $(ls -v NAME.*) > NAME` makes the file whole again, in the order of the numbers: NAME.101 stands before NAME.1000.
 """
 
 import contextlib
