@@ -8,6 +8,7 @@
 
 import contextlib
 import os
+import platform
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -59,7 +60,9 @@ def _remove_dead(folder: Path) -> None:
         folder.rmdir()  # its command was killed before it took the lock
         return
     lock = folder / LOCK
-    if locks.holder(lock).startswith(locks.SIGNATURE):
+    signed = locks.holder(lock)
+    # Nodes of a cluster may share TMPDIR, on a disk whose locks hold on one node alone: another node's command would look dead.
+    if signed.startswith(locks.SIGNATURE) and signed.endswith(f" on {platform.node()}"):
         with contextlib.suppress(OSError), locks.taken_over(lock) as is_dead:
             if is_dead:
                 removal.remove(folder)

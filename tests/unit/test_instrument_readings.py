@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import json
 import os
+import platform
 import re
 import shutil
 import signal
@@ -224,7 +225,7 @@ def test_a_command_removes_what_a_killed_one_left(tmp_path, monkeypatch):
     with temporary_folders.made(temporary_folders.OF_INSTRUMENTS) as living:
         dead = tmp_path / f"{temporary_folders.OF_INSTRUMENTS}dead"
         dead.mkdir()
-        (dead / ".lock").write_text("pid 1 of nobody")
+        (dead / ".lock").write_text(f"pid 1 of nobody on {platform.node()}")
         settings = {"ENGINE": "host", "DEVICE": "cpu", "SCALE": "tiny", "WEIGHTS": "random", "CASES": "layer-parallel", "TMPDIR": str(tmp_path)}
         places = {"RUNS": str(tmp_path / "runs"), "MODELS": str(tmp_path / "models"), "STACK": "current", "DOCKER_HOST": "unix:///of/nobody"}
         done = subprocess.run(

@@ -5,6 +5,7 @@ import functools
 import io
 import json
 import os
+import platform
 import signal
 import stat
 import subprocess
@@ -223,6 +224,14 @@ def test_a_folder_that_no_command_has_signed_stays_and_so_does_what_a_link_leads
     (temporary / f"{temporary_folders.OF_JOBS}file").touch()
     temporary_folders.sweep()
     assert len(list(temporary.iterdir())) == 3 and (notes / ".lock").exists() and (elsewhere / ".lock").exists()
+
+
+def test_the_folder_of_another_node_stays_because_its_lock_may_hold_there_alone(temporary: Path, monkeypatch) -> None:
+    folder_of_a_killed_command(temporary, at="with temporary_folders.made(temporary_folders.OF_PYXIS):\n    die()")
+    (folder,) = temporary.iterdir()
+    monkeypatch.setattr(platform, "node", lambda: "another-node")
+    temporary_folders.sweep()
+    assert folder.exists()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root can give a folder to another user")
