@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,9 @@ def packed(kit, tmp_path_factory):
 def test_the_same_files_give_the_same_archive_which_is_a_good_one(kit, packed, tmp_path):
     bundle.write(tmp_path / "b.tar.gz", kit)
     assert (tmp_path / "b.tar.gz").read_bytes() == packed.read_bytes()
+    assert packed.read_bytes()[3] == 0, "no name of a file in its header"
+    with tarfile.open(packed) as archive:
+        assert {(one.mode, one.uid, one.gid, one.uname, one.gname, one.mtime) for one in archive} == {(0o644, 0, 0, "", "", 0)}
 
 
 def command(*arguments, **typed):
@@ -100,6 +104,20 @@ def test_why_git_does_not_tell_the_files_is_one_line_with_the_way_out(monkeypatc
     with pytest.raises(KitError) as error:
         bundle.files(Path("/a kit"))
     assert str(error.value) == f"git does not tell which files belong to the kit: {told}"
+
+
+def test_a_bundle_holds_new_results_but_nothing_that_git_ignores_or_that_lies_elsewhere(tmp_path):
+    run = tmp_path / "reports/runs/a-01"
+    there = (run / "result.json", run / "log.txt", run / "trace.json.gz", run / "work/secret", tmp_path / "models/weights", tmp_path / "LICENSE")
+    for path in (*there, tmp_path / "bench/.venv/x.py", tmp_path / "slurm.toml"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    (tmp_path / ".gitignore").write_text((ROOT / ".gitignore").read_text())
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+    subprocess.run(["git", "-C", str(tmp_path), "add", "LICENSE"], check=True)
+    assert [path.as_posix() for path in bundle.files(tmp_path)] == ["LICENSE", "reports/runs/a-01/result.json"]
+    (tmp_path / "LICENSE").unlink()
+    assert Path("LICENSE") not in bundle.files(tmp_path), "git still lists what was removed since"
 
 
 @pytest.mark.parametrize("make", [os.symlink, os.link])
