@@ -54,9 +54,9 @@ def keep_kit(where: Path, root: Path = ROOT) -> Path:
     """Pack the clone's newest commit with its history cut off; changes that are not committed stay behind. Raises KitError."""
     with tempfile.TemporaryDirectory() as work:
         copy = Path(work, FOLDER)
-        done = subprocess.run(
-            ["git", "clone", "--quiet", "--template=", "--depth", "1", root.resolve().as_uri(), str(copy)], capture_output=True, text=True, errors="replace"
-        )
+        # Settings of the user may name another remote, and a folder with hooks of the user's.
+        command = ["git", "clone", "--quiet", "--template=", "--origin", "origin", "--depth", "1", root.resolve().as_uri(), str(copy)]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace")
         if done.returncode != 0:
             raise KitError(f"{root} cannot be cloned: {first_line(done.stderr)}; run this in a clone of the kit")
         subprocess.run(["git", "-C", str(copy), "remote", "remove", "origin"], check=True, capture_output=True)

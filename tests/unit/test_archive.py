@@ -119,11 +119,13 @@ def test_a_disk_that_is_full_leaves_the_list_of_checksums_as_it_was(tmp_path):
 
 @pytest.fixture
 def clone(tmp_path, monkeypatch):
-    """A clone of two commits with a change that is not committed, of a user who has hooks."""
+    """A clone of two commits with a change that is not committed, of a user who has hooks and another name for remotes."""
     folder = tmp_path / "home of alice"
     (tmp_path / "template/hooks").mkdir(parents=True)
     (tmp_path / "template/hooks/post-checkout").write_text("#!/bin/sh\n# alice\n")
-    (tmp_path / "gitconfig").write_text(f"[init]\n\ttemplateDir = {tmp_path}/template\n[user]\n\tname = alice\n\temail = alice@example.org\n")
+    (tmp_path / "gitconfig").write_text(
+        f"[init]\n\ttemplateDir = {tmp_path}/template\n[clone]\n\tdefaultRemoteName = alice\n[user]\n\tname = alice\n\temail = alice@example.org\n"
+    )
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
     for name in ("NAME", "EMAIL"):
         monkeypatch.delenv(f"GIT_COMMITTER_{name}", raising=False)
