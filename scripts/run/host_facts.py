@@ -110,7 +110,7 @@ def git_state() -> tuple[str, bool]:
     commit = _git("rev-parse", "HEAD")
     if not commit:
         return "unknown", True
-    return commit, bool(_git("status", "--porcelain", "--", ".", ":!reports"))
+    return commit, bool(_git("status", "--porcelain", "--untracked-files=normal", "--", ".", ":!reports"))
 
 
 def _git(*arguments: str) -> str:

@@ -53,3 +53,18 @@ def test_asking_git_for_its_state_locks_nothing_that_a_kill_could_leave_locked(t
     assert (tmp_path / ".git" / "index").read_bytes() == before
     git("status")
     assert (tmp_path / ".git" / "index").read_bytes() != before, "git itself stores it"
+
+
+def test_new_code_counts_as_a_change_also_where_git_shows_its_user_no_new_files(tmp_path, monkeypatch):
+    (tmp_path / "gitconfig").write_text("[status]\n\tshowUntrackedFiles = no\n[user]\n\tname = n\n\temail = e\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+    monkeypatch.delenv("KIT_COMMIT", raising=False)
+    kit = tmp_path / "kit"
+    for words in (["init", "--quiet", str(kit)], ["-C", str(kit), "commit", "--quiet", "--allow-empty", "--message=one"]):
+        subprocess.run(["git", *words], check=True)
+    monkeypatch.setattr(host_facts, "ROOT", kit)
+    (kit / "reports").mkdir()
+    (kit / "reports/result.json").write_text("{}")
+    assert host_facts.git_state()[1] is False, "results are no code"
+    (kit / "backend.py").write_text("pass")
+    assert host_facts.git_state()[1] is True
