@@ -68,6 +68,11 @@ def test_srun_is_asked_for_one_process_on_the_runners_node_in_the_image(program:
     asked = arguments(tmp_path)
     assert {"--jobid=17", "--nodelist=node3", "--nodes=1", "--ntasks=1", "--overlap"} < set(asked)
     assert {"--container-image=/sqsh/x.sqsh", "--container-readonly", "--no-container-mount-home", "--no-container-entrypoint"} < set(asked)
+    documented = "--container-readonly --no-container-mount-home --no-container-entrypoint --no-container-remap-root --container-workdir=/kit"
+    assert documented in " ".join(asked) and f"`{documented}`" in (ROOT / "docs/clusters.md").read_text()
+    # The whole memory and all cores of the job; a running container of the same name is not entered, with its mounts in place of ours.
+    assert {"--mem=0", "--cpu-bind=none", "--mpi=none", "--input=none", "--chdir=/", "--unbuffered"} < set(asked)
+    assert re.fullmatch(r"llm-repro-17-\d+-\d+:no_exec", next(word for word in asked if word.startswith("--container-name=")).partition("=")[2])
     (mounts,) = (word.removeprefix("--container-mounts=").split(",") for word in asked if word.startswith("--container-mounts="))
     assert f"{tmp_path}/work:/run/job" in mounts and f"{tmp_path}:/kit/bench:ro" in mounts
 
@@ -85,6 +90,7 @@ def test_a_job_in_pyxis_gets_the_variables_of_image_and_kit_its_gpus_and_its_cor
     assert after[place : place + 4] == ["taskset", "--cpu-list", "4-7", "python3"]
     of_srun = (tmp_path / "environment").read_text()
     assert f"NVIDIA_VISIBLE_DEVICES={gpus}\n" in of_srun and "/secret" not in of_srun
+    assert "NVIDIA_DRIVER_CAPABILITIES=compute,utility\n" in of_srun, "without them enroot's hook brings no libcuda"
 
 
 @pytest.mark.parametrize("name", ["a,b", "a:b", "a b", "a$(id)", "a'b"])
