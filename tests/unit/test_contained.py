@@ -16,7 +16,7 @@ from scripts import pins
 from scripts.containers import apptainer, container, podman, restrictions
 from scripts.containers.restrictions import Folders
 from scripts.errors import KitError, NothingRuns, PreflightError
-from scripts.images import image_files, sif
+from scripts.images import build, image_files, sif
 from scripts.machine import cores
 from scripts.machine.gpus import Gpu
 from scripts.report.views import matrix
@@ -27,6 +27,7 @@ from scripts.run.options import Options
 from scripts.verdicts import row_groups
 from tests.fakes.cdi import uuid
 from tests.samples import a_job
+from tests.unit.test_verify import right
 
 IMAGE = pins.load().image("layer-parallel", "current")
 
@@ -174,7 +175,17 @@ def arguments(program: Path, tmp_path: Path, **more: object) -> list[str]:
 
 def test_apptainer_is_asked_for_every_restriction(program: Path, tmp_path: Path) -> None:
     asked = arguments(program, tmp_path)
-    for words in (["--userns"], ["--containall"], ["--no-home"], ["--no-privs"], ["--cleanenv"], ["--no-eval"], ["--net"], ["--network", "none"]):
+    for words in (
+        ["--userns"],
+        ["--containall"],
+        ["--no-home"],
+        ["--no-mount", "bind-paths,hostfs,cwd"],
+        ["--no-privs"],
+        ["--cleanenv"],
+        ["--no-eval"],
+        ["--net"],
+        ["--network", "none"],
+    ):
         place = asked.index(words[0])
         assert asked[place : place + len(words)] == words
     assert "--nv" not in asked
@@ -339,6 +350,42 @@ def test_each_image_of_an_archive_is_found_with_its_own_manifest_id_and_environm
 
 
 @pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("user", "pins_id", "told"),
+    [
+        ("10001", IMAGE.pins_id, []),
+        ("bench:bench", IMAGE.pins_id, []),
+        ("", IMAGE.pins_id, ["runs as root"]),
+        ("0:10001", IMAGE.pins_id, ["runs as root"]),
+        ("root", IMAGE.pins_id, ["runs as root"]),
+        ("10001", "other", [f"label {build.PINS_LABEL}: pinned {IMAGE.pins_id}, found other"]),
+    ],
+)
+def test_a_file_takes_the_place_of_an_earlier_one_where_the_image_is_right_and_else_is_not_kept(tmp_path, monkeypatch, user, pins_id, told) -> None:
+    monkeypatch.setenv("KIT_SIF", str(tmp_path / "sif"))
+    earlier = kept(tmp_path / "sif")
+
+    def built(layout: Path) -> Path:
+        assert json.loads((layout / "index.json").read_text())["manifests"][0]["digest"] == archived.manifest["digest"]
+        (tmp_path / "made.sif").write_bytes(b"built")
+        (tmp_path / "made.sif").chmod(0o600)
+        return tmp_path / "made.sif"
+
+    manifest = manifest_of(tmp_path / "layout", User=user, Env=["PATH=/bin"], Labels={build.PINS_LABEL: pins_id, "stand-in": "true"})
+    (tmp_path / "layout/index.json").write_text(json.dumps({"manifests": [{**manifest, "annotations": {"io.containerd.image.name": IMAGE.tag}}]}))
+    ((_, archived),) = image_files._images(tmp_path / "layout")
+    answer = json.dumps(right(IMAGE) | {"user": os.getuid()})
+    kind = dataclasses.replace(sif.KIND, build=built, output_of=lambda made, environment, command: f"a greeting\n{answer}\n")
+    assert list(image_files._restore(kind, IMAGE, tmp_path / "layout", archived)) == [f"{IMAGE.tag}: {line}" for line in told]
+    if told:
+        assert image_files.find(kind, IMAGE) == earlier
+        return
+    path, known = image_files.read(kind, IMAGE)
+    assert path.read_bytes() == b"built" and path.stat().st_mode & 0o777 == 0o644 and archived.id.removeprefix("sha256:")[:12] in path.name
+    assert (known.id, known.stand_in, known.environment, known.sha256) == (archived.id, True, {"PATH": "/bin"}, hashlib.sha256(b"built").hexdigest())
+    assert sorted((tmp_path / "sif").iterdir()) == sorted([path, path.with_suffix(".json")]), "the earlier file is gone"
+
+
 def test_an_index_that_names_itself_ends(tmp_path: Path) -> None:
     endless = "sha256:" + 64 * "0"
     (tmp_path / "blobs/sha256").mkdir(parents=True)
