@@ -184,6 +184,15 @@ def test_without_both_sides_nothing_is_tested() -> None:
     assert judge(SIXTY, a_run("single", 1000.0), *sweep(1, 70), runs=4)[0].why == "4 runs, 5 are needed"
 
 
+def test_batches_of_another_model_or_prompt_are_not_held_against_one_at_a_time() -> None:
+    for fields in ({"model": {"revision": "later"}}, {"prompt": {"text": "another"}}):
+        single, batch = a_run("single", 1000.0), a_run("batch", 1000.0, 64)
+        for name, changes in fields.items():
+            getattr(batch.job, name).update(changes)
+        faster, size = judge(SIXTY, single, batch)
+        assert (faster.word, size.word) == (NOT_TESTED, NOT_TESTED) and faster.why == "single and batch b64 ran different models or prompts"
+
+
 def a_look(mean_ms: float, batch_size: int) -> results.Record:
     """One run of a batch: its number keeps it from being repeated."""
     return a_run("batch", mean_ms, batch_size, number=2)

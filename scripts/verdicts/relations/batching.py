@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from scripts.verdicts import parts, rates
 from scripts.verdicts.lookup import Rows
-from scripts.verdicts.parts import NotTested, Part
+from scripts.verdicts.parts import Part
 from scripts.verdicts.relations import pairs
 from scripts.verdicts.relations.base import PublishedRatio, Relation
 from scripts.verdicts.row import Row
@@ -29,8 +29,7 @@ class Batching(Relation, frozen=True, kw_only=True):
 
     def parts(self, rows: Rows) -> list[Part]:
         single, best = rows.usable(self.single), self._best(rows)
-        if pairs.model(single) != pairs.model(best):
-            raise NotTested(f"{single.name} and {best.name} ran different models")
+        pairs.must_answer_the_same([single, best])
         pair = pairs.of_batches(best, single, rows.new_tokens)
         ranges = [parts.ABOVE_ONE] + ([parts.size(self.size)] if self.size is not None else [])
         value, beside = pairs.ratio_in_words(pair, self.size, parts.ends(ranges))

@@ -201,11 +201,7 @@ def must_answer_the_same(rows: Sequence[Row]) -> None:
 def question(row: Row) -> tuple[object, ...]:
     """What a row was asked: only rows of the same model and prompt can be compared, in any batch size."""
     prompt = {name: value for name, value in row.record.job.prompt.items() if name != "batch_size"}
-    return model(row), prompt
-
-
-def model(row: Row) -> dict[str, object]:
-    return row.record.job.model_without_path
+    return row.record.job.model_without_path, prompt
 
 
 def differences(faster: Row, slower: Row) -> list[str]:
