@@ -459,6 +459,15 @@ def test_the_output_has_to_be_right_in_every_run() -> None:
     assert judge_runs([RIGHT], runs).word == NOT_TESTED
 
 
+def test_an_output_that_is_another_one_among_padded_sentences_is_a_wrong_one() -> None:
+    runs = repeated(record(job("bminf")))
+    runs[3].guest.figures["cycles"] = {"padded_logits_relative_error": 2 * runs[3].job.tolerance}
+    (part,) = judge_runs([RIGHT], runs).parts
+    assert (part.word, part.sentence) == (REFUTED, "bminf's output is another one when padded")
+    runs[3].guest.figures["cycles"] = {"padded_logits_relative_error": runs[3].job.tolerance}
+    assert judge_runs([RIGHT], runs).word == HOLDS
+
+
 # ------------------------------------------------------------------------------------------------ rows that support nothing
 @pytest.mark.parametrize(("relation", "case", "facts"), [(RIGHT, "bminf", {}), (FITS, "int8", {"status": "oom", "reason": "synthetic"})])
 def test_a_row_whose_case_loads_in_another_way_since_tells_neither_of_its_output_nor_of_its_memory(relation: dict, case: str, facts: dict) -> None:
