@@ -31,7 +31,7 @@ def planned(backends, asked):
     return plan.plan(backends, asked, every=False)
 
 
-def stored(one, asked, number, *, gpu=None, cores=None, seconds=20.0, status="ok", **changes):
+def stored(one, asked, number, *, gpu=None, cores=None, seconds=20.0, status="ok", shared_with=0, **changes):
     """A run of a planned row in the folder of results, which took so many seconds."""
     seen = host_facts.devices([gpu] if gpu else [])
     seen["machine"] |= {"cpu_count": cores} if cores else {}
@@ -43,7 +43,7 @@ def stored(one, asked, number, *, gpu=None, cores=None, seconds=20.0, status="ok
     had = [{**told, "index": number, "uuid": f"GPU-{number}"} for told in seen["gpus"] for number in range(job.device_count)]
     pins_id = pins.load().image(one.case.backend, one.stack).pins_id
     of_job = {"gpus": had, "gpu_memory": [], "image": None, "pins_id": pins_id, "engine": asked.engine}
-    host = {**record.host, **seen, **of_job, "wall_s": seconds, "container_s": 1.0, "judge_s": 2.0}
+    host = {**record.host, **seen, **of_job, "wall_s": seconds, "container_s": 1.0, "judge_s": 2.0, "shared_with": shared_with}
     failed = {} if status == "ok" else {"status": status, "reason": "synthetic", "guest": None}
     folder = asked.runs / f"{prefix}-{number:02d}"
     store(folder, dataclasses.replace(record, id=folder.name, host=host, **failed))
@@ -99,6 +99,27 @@ def test_a_run_on_another_kind_of_machine_is_to_go_here_and_tells_how_long_it_ta
     stored(one, asked, 3)
     assert [(row.done, row.elsewhere_done) for row in rows(["transformers"], asked)] == [(1, 0)]
     assert [(row.done, row.elsewhere_done) for row in rows(["transformers"], dataclasses.replace(asked, repeats=5))] == [(1, 1)]
+
+
+def test_a_run_beside_others_is_not_there_for_a_command_without_jobs_whichever_machine_it_was_made_on(tmp_path):
+    asked = chosen(**CPU, RUNS=str(tmp_path), REPEATS="5")
+    (one,) = planned(["transformers"], asked)
+    for number, of_machine in enumerate(({}, {"cores": 4096}), 1):
+        stored(one, asked, number, shared_with=1, **of_machine)
+    (alone,), (beside,) = rows(["transformers"], asked), rows(["transformers"], dataclasses.replace(asked, jobs=2))
+    assert ((alone.done, alone.elsewhere_done), (beside.done, beside.elsewhere_done)) == ((0, 0), (1, 1))
+
+
+def test_on_a_machine_with_several_kinds_of_gpus_the_plan_is_of_those_that_are_typed_else_of_the_first(tmp_path, monkeypatch):
+    first, second = (gpus.Gpu(index, f"GPU-{index}", name, 1 << 36, "9.0") for index, name in enumerate(("OLD GPU", "NEW GPU")))
+    monkeypatch.setattr(gpus, "list_gpus", lambda: [first, second])
+    typed = {"STACK": "current", "WEIGHTS": "random", "RUNS": str(tmp_path), "CASES": "int8", "REPEATS": "5"}
+    asked = chosen(**typed)
+    (one,) = planned(["int8"], asked)
+    stored(one, asked, 1, gpu=first)
+    for number in (1, 2):
+        stored(one, asked, number, gpu=second)
+    assert [rows(["int8"], chosen(**typed, **ids))[0].done for ids in ({}, {"GPU_IDS": "0"}, {"GPU_IDS": "1"})] == [1, 1, 2]
 
 
 def test_a_run_of_other_calls_says_nothing_of_the_time(tmp_path):
