@@ -146,6 +146,33 @@ def test_a_batch_size_without_a_run_takes_as_long_as_the_nearest_one_that_is_nam
     assert [(row.run_s, row.as_batch) for row in rows(["deepspeed"], asked)] == [(13.0, None), (33.0, 32)]
 
 
+def test_the_time_of_other_gpus_is_the_median_of_their_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpus, "list_gpus", list)
+    asked = chosen(STACK="current", WEIGHTS="random", RUNS=str(tmp_path), GPUS="3")
+    (one,) = planned(["deepspeed"], asked)
+    for number, seconds in enumerate((10.0, 20.0, 90.0), 1):
+        stored(one, asked, number, gpu=gpus.Gpu(0, "GPU-0", "OTHER GPU", 1 << 36, "9.0"), seconds=seconds)
+    assert [row.run_s for row in rows(["deepspeed"], asked)] == [23.0]
+
+
+@pytest.mark.parametrize("engine", ["docker", "host"])
+def test_runs_in_the_kit_s_own_folders_tell_how_long_a_row_takes_and_are_not_there_in_another_folder(tmp_path, monkeypatch, engine):
+    monkeypatch.setattr(outlook.results, "runs_for", lambda scale, device, engine: tmp_path / engine)
+    asked, own = (chosen(**CPU, RUNS=str(tmp_path / folder)) for folder in ("other", engine))
+    (one,) = planned(["transformers"], asked)
+    stored(one, own, 1)
+    assert [(row.done, row.run_s) for row in rows(["transformers"], asked)] == [(0, 23.0)]
+
+
+@pytest.mark.parametrize(("statuses", "done"), [(("oom", "ok"), 2), (("ok", "oom"), 5)])
+def test_the_latest_run_of_a_row_says_whether_it_is_repeated(tmp_path, statuses, done):
+    asked = chosen(**CPU, RUNS=str(tmp_path), REPEATS="5")
+    (one,) = planned(["transformers"], asked)
+    for number, status in enumerate(statuses, 1):
+        stored(one, asked, number, status=status)
+    assert [row.done for row in rows(["transformers"], asked)] == [done]
+
+
 def test_what_is_unsupported_is_not_to_go(tmp_path):
     asked = chosen(**CPU, RUNS=str(tmp_path), REPEATS="5")
     (one,) = planned(["transformers"], asked)

@@ -31,6 +31,20 @@ def test_a_variant_leaves_out_the_cases_that_do_not_have_it():
     assert planned(VARIANT="published") == [("pipeline", "published"), ("single", "published"), ("batch", "published")]
 
 
+@pytest.mark.parametrize(
+    ("variants", "published", "runs"),
+    [
+        (None, {"minutes_per_10000_items": 7}, ["published"]),
+        (None, None, ["controlled"]),
+        (["controlled"], {"minutes_per_10000_items": 7}, ["controlled"]),
+        (["published"], None, ["published"]),
+    ],
+)
+def test_a_single_bench_runs_in_the_published_variant_where_the_article_has_a_number_and_the_case_the_variant(variants, published, runs):
+    case = dataclasses.replace(CASES["batch"], variants=variants, published=published)
+    assert plan.variants_of(ARTICLE, case, "", every=False) == runs
+
+
 def test_of_several_backends_those_without_an_image_of_the_stack_are_left_out_with_a_note(capsys):
     assert "batch-compiled" not in [name for name, _ in planned(STACK="article")]
     assert "note: compiled is left out: it has no image of the stack 2024-06, only of current, demo\n" in capsys.readouterr().err
