@@ -93,6 +93,12 @@ def test_the_article_counts_padding_and_times_the_zero_rows_by_their_gpus_and_we
     assert token_times.ms_per_token(row, "corrected").value == pytest.approx(18.56 * 16, rel=0.01)
 
 
+def test_where_a_run_did_not_count_its_tokens_the_row_has_no_time_of_a_token() -> None:
+    counted, uncounted = synthetic.repeated(cell("ds-zero", 8, 18.56), 2)
+    uncounted.guest.figures = {}
+    assert token_times.ms_per_token(group_of([counted, uncounted]).rows[0], "article") is None
+
+
 def test_the_main_table_has_the_article_s_unit_and_sets_it_beside_the_article_s_number_on_as_many_gpus() -> None:
     def over_published(count: int) -> list[str]:
         text = systems.main_table(group_of(published_cells(count)), ARTICLE)

@@ -149,6 +149,11 @@ def test_sampled_answers_that_ended_sooner_lower_the_tokens_and_not_the_items() 
     assert rates.tokens_per_s(row) == pytest.approx(20, rel=0.01) and rates.items_per_s(row).value == pytest.approx(0.2, rel=0.01)
 
 
+def test_where_a_run_did_not_count_its_tokens_the_row_tells_no_tokens_a_second() -> None:
+    uncounted = a_run("single", 5000.0, figures={"calls": []}, number=2)
+    assert rates.tokens_per_s(row_of(a_run("single", 5000.0), uncounted)) is None
+
+
 SIXTY = {"single": "single", "batched": "batch", "size": 60}
 
 
@@ -409,6 +414,11 @@ def test_a_run_that_went_on_after_a_stop_has_its_load_and_no_latencies() -> None
     assert line_of(alone, "| serving-static b64 |").endswith("| 4 | — |")
     assert line_of(both, "| serving-static b64 |").endswith("| 4 | 1.00 / 3.00 / 4.00 |"), "the other run's"
     assert both.index(str(workload.WORDS)) < both.index("| serving-static b64 |") < both.index(str(workload.OVER_TIME)), "the first words end in a colon"
+
+
+def test_of_several_runs_a_latency_is_the_mean() -> None:
+    runs = [serving(number=number, median_ms=median_ms) for number, median_ms in enumerate((1000.0, 1000.0, 2500.0), 1)]
+    assert rates.latency(row_of(*runs))["median_ms"] == 1500.0
 
 
 def test_a_number_of_latencies_that_a_newer_kit_tells_in_some_runs_alone_is_left_out() -> None:
