@@ -54,6 +54,13 @@ def test_a_gpu_that_lowers_its_clock_for_heat_is_marked(machine: Machine, tmp_pa
     assert found["cores"] == "0-3"
 
 
+def test_heat_a_fault_of_the_power_supply_and_the_driver_s_protection_disturb_a_run_each_by_its_own_name(machine: Machine, tmp_path):
+    found = watched(machine, tmp_path, f"{0x8 | 0x20 | 0x40 | 0x80} 83")
+    names = ["hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake"]
+    assert list(found["gpus"][0]["throttled"]) == names
+    assert [mark.partition("(")[2] for mark in of_gpu(found, "disturbed")] == [f"{name})" for name in names]
+
+
 @pytest.mark.parametrize("calls", ["0.0, 9.0", "began - 5, began - 4", "time.time() + 4, time.time() + 5"])
 def test_calls_that_a_guest_places_outside_of_its_run_hide_no_mark(machine: Machine, tmp_path, calls):
     (tmp_path / "throttled").write_text(f"{0x20} 83")

@@ -181,6 +181,16 @@ def test_the_median_run_is_chosen_by_its_longest_calls():
     assert row.record.number == 3
 
 
+def test_the_median_run_is_chosen_by_the_mean_of_its_calls_for_that_is_its_time():
+    """By the median of its calls it would be the first."""
+    calls_ms = [[12.0, 12.0, 12.0], [10.0, 10.0, 40.0], [14.0, 14.0, 14.0]]
+    runs = [synthetic.record(job("deepspeed", 2, timed_runs=3), number=number) for number in (1, 2, 3)]
+    for run, timed_ms in zip(runs, calls_ms, strict=True):
+        run.guest.measurements[0]["timed_ms"] = timed_ms
+    (row,) = group_of(runs).rows
+    assert row.record.number == 3
+
+
 def test_a_row_that_timed_no_calls_shows_its_latest_undisturbed_run():
     def run(number, **host):
         one = synthetic.record(job("fusion-compile", article="deepspeed-inference"), number=number)

@@ -585,6 +585,11 @@ def test_a_run_that_would_fit_in_another_moment_measures_no_number_of_gpus(facts
     assert (verdict.word, verdict.gpus) == (HOLDS, "on 1 GPU (the article: 2)")
 
 
+def test_a_claim_without_rows_is_one_of_the_article_s_number_of_gpus_whatever_other_cases_ran_on() -> None:
+    verdict = judge(FASTER, record(job("tensor-parallel", 1), 30.0))
+    assert (verdict.word, verdict.most, verdict.gpus) == (NOT_TESTED, 2, "")
+
+
 def test_more_gpus_than_the_article_s_judge_nothing() -> None:
     verdict = judge(FASTER, *on(4, 10.0, 30.0))
     assert (verdict.word, verdict.parts[0].why) == (NOT_TESTED, "deepspeed ran on 4 GPUs in this setting (stack current), not on 2")
