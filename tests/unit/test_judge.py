@@ -475,6 +475,23 @@ def test_plain_transformers_own_error_is_the_largest_over_its_prompts(monkeypatc
     assert (plain["prompt"], plain["late"]) == (pytest.approx(0.2), 0.0)
 
 
+def test_what_plain_transformers_has_is_kept_for_its_own_prompts_end_tokens_length_and_dtype(tmp_path, monkeypatch):
+    decoded = []
+
+    class Read(judge.Readings):
+        def read(self, answers, prompt, tokens):
+            return numpy.zeros(len(tokens)), RIGHT
+
+    monkeypatch.setattr(judge, "_decoded", lambda job, answers, new_tokens, readings: decoded.append(new_tokens) or [([0] * new_tokens, {})])
+    ends = [{"stop_tokens": tokens, "forbidden_tokens": []} for tokens in ([2], [9])]
+    longer = {"runs": [*said()["runs"], run_of(8, [[[0] * 8]], [20.0])]}
+    asked = [(said(**changes), "float16") for changes in ({}, {"prompts": [[6, 5]]}, longer, *ends)] + [(said(), "bfloat16")]
+    readings = Read(str(tmp_path / "readings.npz"), load=print)
+    for answers, dtype in asked * 2:
+        judge._plain(types.SimpleNamespace(options={"dtype": dtype}), answers, readings)
+    assert decoded == [4, 4, 8, 4, 4, 4]
+
+
 @pytest.mark.parametrize("wrong", [{"forbidden_tokens": []}, {"forbidden_tokens": [9]}, {"late_step": 2}])
 def test_a_row_that_tells_wrong_end_tokens_or_another_late_step_widens_no_bound_of_a_later_row(tmp_path, monkeypatch, wrong):
     forbidden = numpy.array([1.0, 2.0, -numpy.inf])
