@@ -166,7 +166,10 @@ def test_work_that_a_killed_process_left_beside_the_models_is_swept(tmp_path: Pa
         ("lustre", "rw,localflock", True),
         ("lustre", "rw,flock", False),
         ("nfs4", "rw,vers=4.2,local_lock=none", False),
-        ("nfs", "rw,nolock,local_lock=all", True),
+        ("nfs", "rw,nolock,local_lock=none", True),
+        ("nfs", "rw,vers=3,local_lock=all", True),
+        ("nfs", "rw,vers=3,local_lock=flock", True),
+        ("nfs", "rw,vers=3,local_lock=posix", False),
     ],
 )
 def test_locks_that_hold_on_one_node_alone_are_refused_for_a_shared_folder(tmp_path, kind, options, refused):
