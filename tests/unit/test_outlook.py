@@ -122,10 +122,11 @@ def test_on_a_machine_with_several_kinds_of_gpus_the_plan_is_of_those_that_are_t
     assert [rows(["int8"], chosen(**typed, **ids))[0].done for ids in ({}, {"GPU_IDS": "0"}, {"GPU_IDS": "1"})] == [1, 1, 2]
 
 
-def test_a_run_of_other_calls_says_nothing_of_the_time(tmp_path):
+@pytest.mark.parametrize("change", [{"timed_runs": 100}, {"warmup_runs": 100}, {"runs": [{"new_tokens": 9, "arguments": {}}]}, {"options": {"rows": 9}}])
+def test_a_run_of_other_calls_says_nothing_of_the_time(tmp_path, change):
     asked = chosen(**CPU, RUNS=str(tmp_path))
     (one,) = planned(["transformers"], asked)
-    stored(one, asked, 1, timed_runs=100)
+    stored(one, asked, 1, **change)
     assert rows(["transformers"], asked)[0].run_s is None
 
 
