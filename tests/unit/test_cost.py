@@ -30,6 +30,12 @@ def test_every_second_that_is_no_timed_call_belongs_to_a_part_in_the_order_in_wh
     assert sum(parts.values()) == 0.25 + 0.75 + 12.0 + 0.5 - cost.calls_s(stamped())
 
 
+def test_the_calls_of_a_profile_are_calls():
+    record = stamped()
+    record.guest.phases["profile"] = record.guest.phases.pop("measure")
+    assert cost.calls_s(record) == 2.5 and cost.beside_calls(record)["other"] == 1.0
+
+
 def test_the_line_names_the_parts_that_show():
     record = stamped()
     record.host["container_s"] = 0.01

@@ -100,6 +100,18 @@ def test_a_further_token_is_told_beside_the_run_s_own_roof_the_nominal_rate_and_
     assert (step["share of the matrix rate (MFU), %"], prompt["share of the memory's rate (MBU), %"]) == ("0.18", "35"), "of the rates that were measured"
 
 
+@pytest.mark.parametrize(
+    ("form", "told"),
+    [
+        *((form, True) for form in ("generate", "batch", "transformers-pipeline", "transformers-pipeline-sequences", "padded-sentences")),
+        *((form, False) for form in ("workload", "continuous", "engine-queue", "kv-offload")),
+    ],
+)
+def test_a_step_is_told_of_the_forms_whose_calls_make_the_steps_of_one_batch(form, told):
+    run = float16(record(dataclasses.replace(job("transformers", **CONTROLLED), form=form), (10.0, 1280.0), gpu_name="NVIDIA H200", spread=0))
+    assert (distances.steps(group_of(run).rows[0]) is not None) is told
+
+
 def test_the_time_between_tokens_goes_before_the_difference_of_calls_where_the_run_has_it_for_so_many_tokens():
     run = float16(record(job("transformers", **CONTROLLED), (10.0, 10.0 + 127 * 10.0), gpu_name="NVIDIA H200", spread=0))
     stamped = synthetic.probed(run, between_ms=8.0)
