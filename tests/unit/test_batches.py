@@ -198,6 +198,11 @@ def test_batches_of_another_model_or_prompt_are_not_held_against_one_at_a_time()
         assert (faster.word, size.word) == (NOT_TESTED, NOT_TESTED) and faster.why == "single and batch b64 ran different models or prompts"
 
 
+def test_the_best_batch_size_is_that_of_the_most_items_over_all_time_and_not_in_the_middle_run() -> None:
+    uneven = [a_run("batch", ms, 2, number=number) for number, ms in enumerate((20.0, 20.0, 20.0, 20.0, 220.0), 2)]
+    assert judge(SIXTY, a_run("single", 1000.0), a_run("batch", 80.0, 4), *uneven)[0].sentence.startswith("batch b4 makes 50.")
+
+
 def a_look(mean_ms: float, batch_size: int) -> results.Record:
     """One run of a batch: its number keeps it from being repeated."""
     return a_run("batch", mean_ms, batch_size, number=2)

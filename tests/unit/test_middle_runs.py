@@ -217,6 +217,15 @@ def test_where_each_run_was_disturbed_all_of_them_are_shown():
     assert of_csv(group_of(runs), "load_s") == {20.0}
 
 
+def test_the_95th_percentile_is_that_of_all_calls_and_mean_and_spread_are_those_of_the_runs():
+    runs = runs_of(2)
+    for run, timed_ms in zip(runs, ([10.0] * 10, [10.0] * 9 + [110.0]), strict=True):
+        run.guest.measurements[0]["timed_ms"] = timed_ms
+    (row,) = group_of(runs).rows
+    summary = row.summary(1)
+    assert (summary.n, summary.mean, summary.std) == (2, 15.0, 5.0) and summary.p95 == pytest.approx(15.0), "at 0.95 x 19 = 18.05 of 20 calls"
+
+
 def further_token(*runs):
     (line,) = cells_of(around.section(group_of(runs), None), "deepspeed")
     return line["further token, ms (95 % interval)"]
