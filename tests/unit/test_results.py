@@ -411,6 +411,45 @@ def test_more_entries_than_a_report_can_compare_are_refused(path: tuple, most: i
         shapes.check(fields, shapes.Record)
 
 
+@pytest.mark.parametrize(
+    ("path", "number"),
+    [
+        (("host", "busy", 0, "gpus", 0, "share"), 1.01),
+        (("host", "busy", 0, "gpus", 0, "share"), -0.01),
+        (("host", "energy", 0, "gpus", 0, "joules"), -1.0),
+        (("host", "gpu_memory", 0, "peak_used_bytes"), -1),
+        (("guest", "measurements", 0, "timed_ms", 0), 0.0),
+        (("guest", "check", "logits_relative_error"), -0.1),
+        (("guest", "figures", "roof", "devices", 0, "read_us", 0), 0.0),
+        (("guest", "figures", "roof", "devices", 0, "read_bytes"), 0),
+        (("guest", "figures", "roof", "devices", 0, "matrix_us", 0), 0.0),
+        (("guest", "figures", "products", "step_us", 0), 0.0),
+        (("guest", "figures", "token_times", "first_ms", 0), 0.0),
+        (("guest", "figures", "token_times", "between_ms", 0, 0), -0.1),
+        (("guest", "figures", "workload", "seconds"), 0.0),
+        (("guest", "figures", "latency", "arrivals_per_s"), 0.0),
+        (("guest", "figures", "latency", "median_ms"), 0.0),
+        (("guest", "figures", "cycles", "counted_tokens"), 0),
+        (("guest", "figures", "calls", 0, "timed_tokens", 0), -1),
+    ],
+)
+def test_a_number_that_nothing_can_have_is_refused_where_it_stands(path: tuple, number: float) -> None:
+    fields = json.loads(to_json(synthetic.probed(synthetic.record(synthetic.job("deepspeed", new_tokens=(1, 16))))))
+    counts = dict.fromkeys(("items", "new_tokens", "prompt_tokens", "padded_prompt_tokens", "decode_rows"), 4)
+    fields["guest"]["figures"] |= {
+        "workload": {**counts, "seconds": 1.0, "resumed": False},
+        "latency": {"arrivals_per_s": 4.0, "items": 4, "median_ms": 1.0},
+        "cycles": {"sequences": 1, "counted_tokens": 1, "real_tokens": 1, "ranks": 1},
+        "calls": [{"new_tokens": 1, "timed_tokens": [1]}],
+    }
+    shapes.check(fields, shapes.Record)
+    *above, last = path
+    functools.reduce(operator.getitem, above, fields)[last] = number
+    named = next(key for key in reversed(path) if isinstance(key, str))
+    with pytest.raises(InvalidDocument, match=rf"^damaged result.json: .*{named}.*: Expected `.*` (<=|>=|>) "):
+        shapes.check(fields, shapes.Record)
+
+
 @pytest.mark.parametrize("name", [".a-01", "-a-01", "a b-01", "a", "a-1", "a-x", "a\n-01", "é-01", "a" * 241 + "-01"])
 def test_an_id_that_is_no_id_is_refused(tmp_path: Path, name: str) -> None:
     _folder(tmp_path, _changed(id=name))
