@@ -8,6 +8,7 @@
  *   FAKE_NVML_OLD        set: the newer memory call is not supported, as with an old driver
  *   FAKE_NVML_PCI        the PCI bus id of GPU 0, with a %d the pattern of all; unset: this driver does not tell it
  *   FAKE_NVML_THROTTLED  a file with NVML's bits of why the clocks are low, and a temperature; absent: clocks are not told
+ *   FAKE_NVML_CLOCKS     "SM MEMORY" in MHz, the clocks of now; unset: not told
  *   FAKE_NVML_WATTS      the energy counter grows by so many W, in steps of 100 ms; unset: there is no counter
  *   FAKE_NVML_BUSY       per cent of the time in which each GPU computes; unset: not told
  *   FAKE_NVML_BUS        "BITS MHZ" of the memory; unset: not told
@@ -144,6 +145,15 @@ static int throttled(unsigned long long *reasons, unsigned *degrees)
 int nvmlDeviceGetCurrentClocksThrottleReasons(device *handle, unsigned long long *reasons) { unsigned degrees; (void)handle; return throttled(reasons, &degrees); }
 int nvmlDeviceGetTemperature(device *handle, int sensor, unsigned *degrees) { unsigned long long reasons; (void)handle; (void)sensor; return throttled(&reasons, degrees); }
 int nvmlDeviceGetPowerUsage(device *handle, unsigned *milliwatts) { (void)handle; *milliwatts = 350500; return SUCCESS; }
+
+int nvmlDeviceGetClockInfo(device *handle, int kind, unsigned *mhz)
+{
+    unsigned sm, memory;
+    (void)handle;
+    if (sscanf(setting("FAKE_NVML_CLOCKS"), "%u %u", &sm, &memory) != 2) return NOT_SUPPORTED;
+    *mhz = kind == 1 ? sm : memory;
+    return kind == 1 || kind == 2 ? SUCCESS : INVALID_ARGUMENT;
+}
 
 int nvmlDeviceGetTotalEnergyConsumption(device *handle, unsigned long long *millijoules)
 {

@@ -43,8 +43,9 @@ def of_gpu(found, kind="marks"):
 
 
 def test_a_gpu_that_lowers_its_clock_for_heat_is_marked(machine: Machine, tmp_path):
-    found = watched(machine, tmp_path, f"{0x20 | 0x2} 83")
+    found = watched(machine, tmp_path, f"{0x20 | 0x2} 83", FAKE_NVML_CLOCKS="1200 2619")
     (gpu,) = found["gpus"]
+    assert (gpu["sm_clock_mhz"]["most"], gpu["memory_clock_mhz"]["most"]) == (1200, 2619)
     assert gpu["uuid"] == uuid(0) and 5 < gpu["samples"] < 25
     assert gpu["throttled"] == {"applications_clocks_setting": gpu["samples"], "sw_thermal_slowdown": gpu["samples"]}
     assert gpu["temperature_c"] == {"before": 83, "least": 83, "most": 83, "after": 83}
