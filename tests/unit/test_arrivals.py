@@ -162,6 +162,12 @@ def test_a_resumed_run_keeps_its_latencies_and_tells_none(clock: Clock, tmp_path
     }
 
 
+def test_each_latency_stands_at_its_item_s_number_in_whatever_order_they_were_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs = SimpleNamespace(batches=[{"items": [[1, 9, "a"], [0, 9, "a"]], "latency_ms": [500.0, 1500.0]}], resumed=False)
+    figure = arrivals.figures(at(monkeypatch, 1.0, 4.0), outputs)["latency"]
+    assert (figure["each_ms"], figure["finished_s"]) == ([1500.0, 500.0], 4.5)
+
+
 class LlmEngine:
     """A step takes STEP_S and makes a token of each of the first two requests, which end after as many as they asked for."""
 

@@ -80,6 +80,13 @@ def test_over_ranks_the_slowest_counts_call_by_call():
     assert measure.slowest_of_ranks([one, other]) == {"new_tokens": 1, "cold_ms": 5, "warmup_ms": [2, 4], "timed_ms": [2, 8]}
 
 
+def test_packages_are_told_by_their_normalised_names_and_of_two_with_one_name_the_one_that_python_finds_first(monkeypatch):
+    found = [types.SimpleNamespace(metadata={"Name": name}, version=version) for name, version in (("Typing_Extensions", "2"), ("typing-extensions", "1"))]
+    nameless = types.SimpleNamespace(metadata={"Name": None}, version="3")
+    monkeypatch.setattr("importlib.metadata.distributions", lambda: [*found, nameless, types.SimpleNamespace(metadata={"Name": "attrs"}, version="4")])
+    assert list(environment.packages().items()) == [("attrs", "4"), ("typing-extensions", "2")]
+
+
 def test_settings_between_gpus_are_told_and_of_a_path_only_that_it_is_one(monkeypatch):
     monkeypatch.setattr(
         environment.os, "environ", {"NCCL_P2P_DISABLE": "1", "NCCL_TOPO_FILE": "/home/somebody/topo.xml", "HOME": "/home/somebody", "MY_NCCL_": "1"}
