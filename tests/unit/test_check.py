@@ -89,6 +89,12 @@ def test_an_answer_to_another_prompt_is_not_compared(reference):
     assert not found["passed"] and "another prompt" in found["reason"]
 
 
+def test_the_reference_s_tokens_are_those_of_the_rows_that_are_checked_and_of_no_other_prompt(reference):
+    assert check.expected_tokens(reference, numpy.array([[5, 6, 7]])) == [3, 3, 1]
+    more_rows = numpy.array([[5, 6, 7]] * check.CHECKED_ROWS + [[5, 6, 8]])
+    assert check.expected_tokens(reference, more_rows) == [3, 3, 1] and check.expected_tokens(reference, more_rows[::-1]) is None
+
+
 def test_memory_counts_devices_of_all_ranks_and_adds_up_their_resident_sets():
     from bench.actions import memory_of_ranks
 

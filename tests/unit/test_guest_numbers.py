@@ -15,7 +15,7 @@ from bench.checking import judge
 from bench.forms import fusion, generate, kept_answers, kv_offload, pipeline_parallel, workload
 from bench.measuring import recorder, timed_tokens
 from bench.measuring.answers_file import Outputs
-from bench.models import offloaded_cache, pretrained, texts
+from bench.models import greedy_loop, offloaded_cache, pretrained, texts
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -260,6 +260,58 @@ def test_each_load_compiles_into_an_empty_folder_that_goes_with_the_process(tmp_
     first, second = done.stdout.split()
     assert first != second and all(Path(path).parent.parent == tmp_path for path in (first, second))
     assert list(tmp_path.iterdir()) == []
+
+
+def a_model(vocabulary=10, diff=None, **config):
+    """As much of a model as the compiled loop asks about a call: `diff` is what its generation config has beside the library's defaults."""
+    settings = {"do_sample": False, "min_length": 0, "eos_token_id": 2, "pad_token_id": None, **config}
+    generation_config = types.SimpleNamespace(**settings, to_diff_dict=lambda: diff or {})
+    embeddings = types.SimpleNamespace(weight=types.SimpleNamespace(shape=(vocabulary, 4)))
+    return types.SimpleNamespace(generation_config=generation_config, get_output_embeddings=lambda: embeddings)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "config", "asked"),
+    [
+        ({"max_new_tokens": 4}, {}, {"new_tokens": 4, "least": 0, "ends": [2], "pad": 2, "may_end": True}),
+        ({"max_length": 12}, {}, {"new_tokens": 4, "least": 0}),
+        ({"max_new_tokens": 4, "min_length": 12}, {}, {"least": 12, "may_end": False}),
+        ({"max_new_tokens": 4, "min_length": 11}, {}, {"least": 11, "may_end": True}),
+        ({"max_new_tokens": 4}, {"min_length": 12}, {"least": 12, "may_end": False}),
+        ({"max_new_tokens": 4, "min_length": 12, "min_new_tokens": 1}, {}, {"least": 9, "may_end": True}),
+        ({"max_new_tokens": 4, "eos_token_id": [7, 3], "pad_token_id": 5}, {}, {"ends": [3, 7], "all_ends": [7, 3], "pad": 5}),
+        ({"max_new_tokens": 4, "eos_token_id": [7, 3]}, {}, {"pad": 7}),
+        ({"max_new_tokens": 4, "eos_token_id": [10, 9]}, {}, {"ends": [9], "all_ends": [10, 9], "may_end": True}),
+        ({"max_new_tokens": 4, "eos_token_id": texts.NO_TOKEN}, {}, {"ends": [], "may_end": False}),
+        ({"max_new_tokens": 4}, {"eos_token_id": None}, {"ends": [], "pad": None, "may_end": False}),
+    ],
+)
+def test_the_compiled_loop_reads_lengths_and_end_tokens_from_a_call_or_from_the_model_s_settings(arguments, config, asked):
+    found = greedy_loop.asked_for(a_model(**config), 8, arguments)
+    assert {name: getattr(found, name) for name in asked} == asked
+
+
+def test_the_compiled_loop_refuses_a_call_without_a_new_token():
+    with pytest.raises(ValueError, match="^0 new tokens were asked for$"):
+        greedy_loop.asked_for(a_model(), 8, {"max_length": 8})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "reason"),
+    [
+        ({"max_new_tokens": 4, "min_length": 2, "eos_token_id": 2, "pad_token_id": 2, "do_sample": False, "num_beams": 1}, {}, ""),
+        ({"max_length": 4}, {"diff": {"temperature": 0.6, "eos_token_id": 2, "repetition_penalty": None}}, ""),
+        ({"max_new_tokens": 4, "repetition_penalty": 1.2}, {}, "repetition_penalty in the arguments or in the model's generation config"),
+        ({"max_new_tokens": 4}, {"diff": {"suppress_tokens": [5]}}, "suppress_tokens in the arguments or in the model's generation config"),
+        ({"max_new_tokens": 4, "do_sample": True}, {}, "tokens that are sampled or searched"),
+        ({"max_new_tokens": 4}, {"do_sample": True}, "tokens that are sampled or searched"),
+        ({"max_new_tokens": 4, "do_sample": False}, {"do_sample": True}, ""),
+        ({"max_new_tokens": 4, "num_beams": 2}, {}, "tokens that are sampled or searched"),
+        ({}, {}, "no length in the arguments"),
+    ],
+)
+def test_the_compiled_loop_follows_no_call_that_would_give_other_tokens(arguments, settings, reason):
+    assert greedy_loop.why_not(a_model(**settings), arguments) == reason
 
 
 class Rows(list):
