@@ -68,6 +68,32 @@ def test_a_text_within_a_chat_template_gets_no_special_tokens_a_second_time(temp
     assert asked["add_special_tokens"] is not templated
 
 
+def of_a_workload(**options):
+    lengths = {"prompt_tokens": {"median": 12, "sigma": 0.5, "least": 4, "most": 20}, "answer_tokens": {"median": 3, "sigma": 0.8, "least": 1, "most": 6}}
+    prompt = {"batch_size": 3, "text": "hey"}
+    return types.SimpleNamespace(options={"seed": 0, **lengths, **options}, runs=[{"new_tokens": 5}], prompt=prompt)
+
+
+#: A tokenizer of which the words that begin with u have three tokens, and all others have one.
+OF_WORDS = types.SimpleNamespace(encode=lambda text, add_special_tokens: [0] * (3 if text.startswith(" u") else 1))
+
+
+def test_a_workload_has_texts_and_answers_of_the_lengths_that_its_seed_draws_and_begins_a_longer_one():
+    items = texts.workload(of_a_workload(), OF_WORDS, 200)
+    assert [item.number for item in items] == list(range(200))
+    tokens = [sum(3 if word.startswith("u") else 1 for word in item.text.split()) for item in items]
+    assert 4 <= min(tokens) < 6 and 18 <= max(tokens) <= 20 + 2, "the last word may have two tokens more than were drawn"
+    assert {item.new_tokens for item in items} == {1, 2, 3, 4, 5}, "no answer is longer than the run allows"
+    told = [(item.text, item.new_tokens) for item in texts.workload(of_a_workload(), OF_WORDS, 3)]
+    assert told == [(item.text, item.new_tokens) for item in items[:3]] and told[1] == ("runs bright bird lamp quiet bright over window", 5)
+    assert [item.text for item in texts.workload(of_a_workload(seed=1), OF_WORDS, 3)] != [text for text, _ in told]
+
+
+def test_a_batch_repeats_the_job_s_prompt_or_begins_its_workload():
+    assert texts.batch_of(of_a_workload(texts="prompt"), OF_WORDS) == ["hey"] * 3
+    assert texts.batch_of(of_a_workload(texts="workload"), OF_WORDS) == [item.text for item in texts.workload(of_a_workload(), OF_WORDS, 3)]
+
+
 class Values:
     def __init__(self, dtype, count):
         self.dtype, self.numel = dtype, lambda: count
