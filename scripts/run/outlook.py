@@ -58,17 +58,18 @@ class Row:
 
 def rows_of(planned: list[Planned], asked: Options) -> Iterator[Row]:
     """The rows of these cases, one for each batch size, in the order of the list. Raises KitError where the driver does not answer."""
-    seen = host_facts.devices(_devices(asked))
+    present = _devices(asked)
     for case in planned:
-        yield from _rows_of_case(case, asked, seen)
+        yield from _rows_of_case(case, asked, host_facts.devices(present[: runner.device_count(case, asked)]))
 
 
 def _devices(asked: Options) -> list[gpus.Gpu]:
-    """GPUs of the kind that rows run on; [] where this machine has none."""
+    """The GPUs in the order in which a run takes them; [] where this machine has none."""
     if asked.device == "cpu":
         return []
     present = gpus.given()
-    return [gpu for gpu in present if gpu.index in asked.gpu_ids] if asked.gpu_ids else present[:1]
+    by_index = {gpu.index: gpu for gpu in present}
+    return [by_index[index] for index in asked.gpu_ids if index in by_index] if asked.gpu_ids else present
 
 
 def _rows_of_case(planned: Planned, asked: Options, seen: Mapping[str, Any]) -> list[Row]:

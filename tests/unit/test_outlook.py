@@ -31,16 +31,17 @@ def planned(backends, asked):
     return plan.plan(backends, asked, every=False)
 
 
-def stored(one, asked, number, *, gpu=None, cores=None, seconds=20.0, status="ok", shared_with=0, **changes):
+def stored(one, asked, number, *, gpu=None, beside=None, cores=None, seconds=20.0, status="ok", shared_with=0, **changes):
     """A run of a planned row in the folder of results, which took so many seconds."""
-    seen = host_facts.devices([gpu] if gpu else [])
+    seen = host_facts.devices([one for one in (gpu, beside) if one])
     seen["machine"] |= {"cpu_count": cores} if cores else {}
     job, prefix = runner.question(one, asked, seen)
     if changes:
         job = dataclasses.replace(job, **changes)
     record = synthetic.record(job, means_ms=(5.0,) * len(job.runs))
     record.guest.batch_size = job.prompt.get("batch_size", 1)
-    had = [{**told, "index": number, "uuid": f"GPU-{number}"} for told in seen["gpus"] for number in range(job.device_count)]
+    alike = [{**told, "index": number, "uuid": f"GPU-{number}"} for told in seen["gpus"] for number in range(job.device_count)]
+    had = seen["gpus"] if beside else alike
     pins_id = pins.load().image(one.case.backend, one.stack).pins_id
     of_job = {"gpus": had, "gpu_memory": [], "image": None, "pins_id": pins_id, "engine": asked.engine}
     host = {**record.host, **seen, **of_job, "wall_s": seconds, "container_s": 1.0, "judge_s": 2.0, "shared_with": shared_with}
@@ -120,6 +121,18 @@ def test_on_a_machine_with_several_kinds_of_gpus_the_plan_is_of_those_that_are_t
     for number in (1, 2):
         stored(one, asked, number, gpu=second)
     assert [rows(["int8"], chosen(**typed, **ids))[0].done for ids in ({}, {"GPU_IDS": "0"}, {"GPU_IDS": "1"})] == [1, 1, 2]
+
+
+def test_on_a_machine_with_several_kinds_of_gpus_a_row_of_several_has_them_in_the_order_in_which_a_run_takes_them(tmp_path, monkeypatch):
+    first, second = (gpus.Gpu(index, f"GPU-{index}", name, 1 << 36, "9.0") for index, name in enumerate(("OLD GPU", "NEW GPU")))
+    monkeypatch.setattr(gpus, "list_gpus", lambda: [first, second])
+    typed = {"STACK": "current", "WEIGHTS": "random", "RUNS": str(tmp_path), "CASES": "deepspeed", "REPEATS": "5"}
+    asked, turned = chosen(**typed), chosen(**typed, GPU_IDS="1,0")
+    (one,) = planned(["deepspeed"], asked)
+    stored(one, asked, 1, gpu=first, beside=second)
+    for number in (1, 2):
+        stored(one, turned, number, gpu=second, beside=first)
+    assert [rows(["deepspeed"], typed)[0].done for typed in (asked, turned)] == [1, 2]
 
 
 @pytest.mark.parametrize("change", [{"timed_runs": 100}, {"warmup_runs": 100}, {"runs": [{"new_tokens": 9, "arguments": {}}]}, {"options": {"rows": 9}}])
