@@ -442,7 +442,7 @@ def test_a_claim_about_the_output_takes_a_wrong_one_as_its_answer() -> None:
     assert part_of(RIGHT, record(job("bminf")), count=4).word == NOT_TESTED
 
 
-@pytest.mark.parametrize(("error", "word"), [(9e-4, HOLDS), (2e-3, REFUTED), (None, REFUTED)])
+@pytest.mark.parametrize(("error", "word"), [(1e-3, HOLDS), (2e-3, REFUTED), (None, REFUTED)])
 def test_an_output_that_padding_changes_in_one_run_is_wrong_for_a_claim_about_the_output_too(error: float | None, word: str) -> None:
     runs = repeated(record(job("bminf")))
     runs[1].guest.figures["cycles"] = {"padded_logits_relative_error": error}
@@ -457,15 +457,6 @@ def test_the_output_has_to_be_right_in_every_run() -> None:
     assert judge_runs([{"slowest": "bminf", "than": ["int8"]}], [*runs, *repeated(record(job("int8"), 10.0))]).word == NOT_TESTED
     runs[0].guest.check = None
     assert judge_runs([RIGHT], runs).word == NOT_TESTED
-
-
-def test_an_output_that_is_another_one_among_padded_sentences_is_a_wrong_one() -> None:
-    runs = repeated(record(job("bminf")))
-    runs[3].guest.figures["cycles"] = {"padded_logits_relative_error": 2 * runs[3].job.tolerance}
-    (part,) = judge_runs([RIGHT], runs).parts
-    assert (part.word, part.sentence) == (REFUTED, "bminf's output is another one when padded")
-    runs[3].guest.figures["cycles"] = {"padded_logits_relative_error": runs[3].job.tolerance}
-    assert judge_runs([RIGHT], runs).word == HOLDS
 
 
 # ------------------------------------------------------------------------------------------------ rows that support nothing
