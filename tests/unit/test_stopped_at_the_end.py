@@ -2,7 +2,9 @@
 
 import dataclasses
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import time
 import types
@@ -17,6 +19,7 @@ from docker.errors import NotFound
 from scripts.containers import container
 from scripts.containers.restrictions import Folders
 from scripts.machine import conditions, removal, signals, temporary_folders
+from scripts.paths import ROOT
 from scripts.results import Record
 from scripts.run import host_facts, measurement
 from scripts.run.engines import host, nsight
@@ -179,6 +182,28 @@ def test_while_the_temporary_files_of_a_job_that_has_ended_are_removed(monkeypat
     (record,) = stored(AHostEngine())
     assert (record.status, record.reason) == ("failed", "its tokens were not judged: the command was stopped")
     assert record.guest == a_result() and not removed[0].exists()
+
+
+#: A command whose job has ended and whose `rm` has begun, which Ctrl-C then reaches with every process of its group.
+REMOVING = """
+from scripts.containers import process
+from scripts.machine import signals
+with signals.raised():
+    process.with_folder("llm-repro-host-", lambda folder: "an outcome")
+"""
+
+
+def test_ctrl_c_at_a_terminal_does_not_reach_the_program_that_removes_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    rm = tmp_path / "bin" / "rm"
+    rm.write_text(f'#!/bin/sh\ntouch {tmp_path}/begun\nsleep 0.2\nexec {shutil.which("rm")} "$@"\n')
+    rm.chmod(0o755)
+    variables = os.environ | {"PATH": f"{rm.parent}:{os.environ['PATH']}", "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, "-c", REMOVING], env=variables, stderr=subprocess.DEVNULL, start_new_session=True) as command:
+        while not (tmp_path / "begun").exists():
+            time.sleep(0.01)
+        os.killpg(command.pid, signal.SIGINT)
+    assert command.returncode == -signal.SIGINT and not list(tmp_path.glob("llm-repro-host-*"))
 
 
 def test_a_job_that_a_signal_ended_has_no_result(monkeypatch: pytest.MonkeyPatch, stored: Callable[..., list[Record]], tmp_path: Path) -> None:
