@@ -349,7 +349,6 @@ def test_each_image_of_an_archive_is_found_with_its_own_manifest_id_and_environm
     assert found["python:3.12"].config == {"config": {"User": "10001"}}
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     ("user", "pins_id", "told"),
     [
@@ -386,6 +385,7 @@ def test_a_file_takes_the_place_of_an_earlier_one_where_the_image_is_right_and_e
     assert sorted((tmp_path / "sif").iterdir()) == sorted([path, path.with_suffix(".json")]), "the earlier file is gone"
 
 
+@pytest.mark.timeout(20)
 def test_an_index_that_names_itself_ends(tmp_path: Path) -> None:
     endless = "sha256:" + 64 * "0"
     (tmp_path / "blobs/sha256").mkdir(parents=True)
