@@ -37,7 +37,7 @@ def run(job, folder="."):
         result.status = "oom" if reasons.reports_out_of_memory(error) else "failed"
         result.reason = reasons.reason(error) + place_in_library(error)
     if result.status == "oom" and (result.measurements or result.figures):  # the timed calls had enough
-        result.status, result.reason = "failed", "a call after the timed ones ran out of memory: " + result.reason
+        result.status, result.reason = "failed", reasons.AFTER_TIMED_CALLS + result.reason
     result.environment = phases.stamp("describe", described)
     result.phases, result.compat = phases.spans, dict(compat.TAKEN)
     return result

@@ -1,5 +1,8 @@
 """One line for an error of a library or a backend, which a result keeps as the reason of its failure, and whether the error reports that memory ran out."""
 
+#: What the reason of a run begins with whose memory ran out after its timed calls.
+AFTER_TIMED_CALLS = "a call after the timed ones ran out of memory: "
+
 
 def first_line(error):
     """The first line of an error's text; its type where it has no text."""

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from bench import reasons
 from scripts import results
 from scripts.articles import batch_sweep
 from scripts.errors import KitError, NothingRuns, shown
@@ -26,7 +27,7 @@ class _Sitting:
         self.tried = 0
 
     def run(self, in_batches_of: Callable[[int], Planned], repeat: int, batch_size: int) -> str | None:
-        """The status that a case ended with in a batch size; None where it could not start."""
+        """The status that a case ended with in a batch size, "oom" wherever memory ran out; None where it could not start."""
         planned = in_batches_of(batch_size)
         which = f", run {repeat} of {self.asked.repeats}" if self.asked.repeats > 1 else ""
         print(f"{self.steps.next()} {planned.title}{which}", file=sys.stderr, flush=True)
@@ -45,7 +46,8 @@ class _Sitting:
         if record.id not in {told.id for told in self.records}:  # the newest record is returned for each run that was measured before
             self._tell(record)
         self.records.append(record)
-        return record.status
+        # Where memory ran out after the timed calls the run failed, and larger batches would run out too.
+        return "oom" if record.reason.startswith(reasons.AFTER_TIMED_CALLS) else record.status
 
     def _tell(self, record: results.Record) -> None:
         marks = [f"note: {mark}" for mark in marks_of(record)]

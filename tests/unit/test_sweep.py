@@ -1,9 +1,16 @@
 """Batch sizes: which are run, in which order, and where a sweep stops."""
 
+import types
+
 import pytest
 
+from bench import reasons
 from scripts.articles import batch_sweep
 from scripts.errors import KitError
+from scripts.machine.steps import Steps
+from scripts.run import rounds
+from tests import synthetic
+from tests.typed import chosen
 
 
 def walk(asked, room=None, ends=None):
@@ -63,6 +70,17 @@ def test_not_even_one_fits():
 def test_what_tells_nothing_about_memory_ends_the_search(status):
     assert walk({"until": "oom"}, room=11, ends={4: status}) == [1, 2, 4]
     assert walk({"until": "oom"}, room=11, ends={12: status}) == [1, 2, 4, 8, 16, 12]
+
+
+def test_a_sweep_goes_on_below_a_batch_whose_memory_ran_out_after_its_timed_calls(monkeypatch):
+    def perform(planned, asked, repeat):
+        ends = {"status": "failed", "reason": f"{reasons.AFTER_TIMED_CALLS}no"} if planned.title > 11 else {}
+        return synthetic.record(synthetic.job("batch", article="batch-generate"), number=planned.title, **ends)
+
+    monkeypatch.setattr(rounds.runner, "perform", perform)
+    sitting = rounds._Sitting(chosen(), True, Steps(None))
+    fitting = batch_sweep.walk({"until": "oom"}, lambda size: sitting.run(lambda size: types.SimpleNamespace(title=size), 1, size))
+    assert fitting == [1, 2, 4, 8, 10] and [record.number for record in sitting.records] == [1, 2, 4, 8, 16, 12, 10]
 
 
 @pytest.mark.parametrize(
