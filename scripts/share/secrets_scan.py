@@ -66,8 +66,8 @@ def _unpacked(content: bytes) -> bytes | None:
     return text if len(text) <= LARGEST_UNPACKED_BYTES else None
 
 
-def refuse(files: Iterable[tuple[Path, bytes]], undone: str) -> None:
-    """Raise KitError, which begins with `undone`, where a file holds what must not go out."""
-    found = list(problems(files, patterns(platform.node(), Path.home())))
+def refuse(files: Iterable[tuple[Path, bytes]], undone: str, of_machines: bool = True) -> None:
+    """Raise KitError, which begins with `undone`, where a file holds what must not go out; this machine's name only counts in files `of_machines`."""
+    found = list(problems(files, patterns(platform.node() if of_machines else "", Path.home())))
     if found:
         raise KitError(f"{undone} because these files hold secrets or names of this machine:\n  " + "\n  ".join(found))

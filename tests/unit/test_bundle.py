@@ -1,5 +1,6 @@
 """make bundle: what an evaluator downloads is what was measured."""
 
+import contextlib
 import hashlib
 import os
 import re
@@ -136,6 +137,15 @@ def test_a_secret_in_any_file_is_in_no_bundle(tmp_path, monkeypatch, place):
     with pytest.raises(KitError, match=f"no bundle was written because .*:\n  {place}, line 1: a token of a model hub$"):
         bundle.write(tmp_path / "a.tar.gz")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("place", "refused"), [("README.md", False), ("docs/clusters.md", False), ("reports/sbom/a.json", False), ("reports/REPORT.md", True)])
+def test_a_machine_s_name_that_is_a_word_of_the_kit_keeps_no_bundle_from_being_written(tmp_path, monkeypatch, place, refused):
+    monkeypatch.setattr(bundle, "contents", lambda root: {place: b"On Debian/Ubuntu a login shell"})
+    monkeypatch.setattr(bundle.secrets_scan.platform, "node", lambda: "ubuntu")
+    with pytest.raises(KitError, match=f"\n  {place}, line 1: this machine's name$") if refused else contextlib.nullcontext():
+        bundle.write(tmp_path / "a.tar.gz")
+    assert (tmp_path / "a.tar.gz").exists() is not refused
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\x1b[2J"])
