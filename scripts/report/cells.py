@@ -13,7 +13,7 @@ Told = TypeVar("Told", bound=Hashable)
 
 NONE = "—"
 MARK = "†"
-#: Beside the number of a row's runs where all of them were disturbed, in tables of rows of several settings; pages of settings give reasons.
+#: Beside the number of a row's runs, or a ratio of the row, where all of its runs were disturbed; the page of its setting gives the reasons.
 DISTURBED = "disturbed"
 DISTURBED_NOTE = Markdown(
     f"- *{DISTURBED}*: the machine was disturbed in each run of the row, so its time judges nothing and none of its runs counts; "
