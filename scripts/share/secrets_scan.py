@@ -47,7 +47,7 @@ def problems(files: Iterable[tuple[Path, bytes]], forbidden: dict[str, re.Patter
     for name, content in files:
         text = _unpacked(content) if content.startswith(GZIP) else content
         if text is None:
-            yield f"{name}: gzipped, and cannot be searched"
+            yield f"{name}: gzipped, and cannot be searched, because it is damaged or unpacks to more than a GiB; remove it"
             continue
         for what, pattern in forbidden.items():
             found = pattern.search(text)

@@ -230,9 +230,10 @@ def test_a_gzipped_file_is_searched_as_what_it_holds_and_is_refused_where_it_can
     assert list(secrets_scan.problems([(Path("trace.json.gz"), packed)], forbidden)) == ["trace.json.gz, line 2: a home folder"]
     assert list(secrets_scan.problems([(Path("trace.json.gz"), gzip.compress(b"fine"))], forbidden)) == []
     damaged = [packed[:-20], packed[:15] + b"\xff" + packed[16:], packed + b"more"]
-    assert [list(secrets_scan.problems([(Path("a.gz"), content)], forbidden)) for content in damaged] == [["a.gz: gzipped, and cannot be searched"]] * 3
+    refused = ["a.gz: gzipped, and cannot be searched, because it is damaged or unpacks to more than a GiB; remove it"]
+    assert [list(secrets_scan.problems([(Path("a.gz"), content)], forbidden)) for content in damaged] == [refused] * 3
     monkeypatch.setattr(secrets_scan, "LARGEST_UNPACKED_BYTES", 3)
-    assert list(secrets_scan.problems([(Path("a.gz"), gzip.compress(b"fine"))], forbidden)) == ["a.gz: gzipped, and cannot be searched"]
+    assert list(secrets_scan.problems([(Path("a.gz"), gzip.compress(b"fine"))], forbidden)) == refused
 
 
 @pytest.mark.slow
