@@ -739,6 +739,13 @@ def test_a_plan_knows_the_commit_of_a_typed_folder_once_a_run_has_read_its_files
         store.commit_of_plan(model(), root, theirs)
 
 
+def test_a_plan_with_a_typed_folder_has_the_commit_that_was_fetched_with_which_a_run_compares_the_files(no_hub, tmp_path):
+    theirs, root = folder_of(tmp_path, model_files()), tmp_path / "models"
+    fetched = store.provide(model(), root)
+    no_hub()
+    assert store.commit_of_plan(model(), root, theirs) == fetched.commit == store.commit_of(model(), root, theirs) == FIRST
+
+
 def test_a_name_in_a_typed_folder_that_is_no_text_is_left_out(no_hub, tmp_path):
     source = folder_of(tmp_path, model_files())
     (source / os.fsdecode(b"\xff.json")).write_text("{}")
