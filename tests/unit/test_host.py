@@ -26,9 +26,11 @@ PYTHON = Path(sys.executable)
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path, monkeypatch):
-    """A folder of temporary files of each test's own, because a killed runner leaves some."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    """A folder of temporary files of each test's own, because a killed runner leaves some; its path is short, as that of TMPDIR is."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield Path(folder)
 
 
 def run(code, timeout_s=20, gpu_uuids=()):
@@ -109,6 +111,25 @@ def test_the_temporary_files_of_a_job_go_with_it_also_where_it_is_killed():
     outcome, (line,) = run(LEAVES_A_FILE, timeout_s=1)
     folder = Path(line.split()[1])
     assert outcome.timed_out and folder.name.startswith(temporary_folders.OF_HOST) and not folder.exists()
+
+
+#: A job that makes a socket as vLLM does, in its folder of temporary files.
+MAKES_A_SOCKET = """
+import socket, tempfile, uuid
+socket.socket(socket.AF_UNIX).bind(f"{tempfile.gettempdir()}/{uuid.uuid4()}")
+print(tempfile.gettempdir())
+"""
+
+
+@pytest.mark.parametrize(("length", "own"), [(46, True), (47, False), (70, False)])
+def test_below_a_long_folder_of_temporary_files_sockets_have_room(temporary, monkeypatch, length, own):
+    folder = f"{temporary}/".ljust(length, "x")
+    os.mkdir(folder)
+    monkeypatch.setenv("TMPDIR", folder)
+    monkeypatch.setattr(tempfile, "tempdir", folder)
+    outcome, lines = run(MAKES_A_SOCKET)
+    assert outcome.exit_code == 0, lines
+    assert (lines[0] != folder) is own and Path(lines[0]).is_relative_to(folder)
 
 
 def test_the_temporary_files_of_a_killed_runners_job_go_with_the_next_command():

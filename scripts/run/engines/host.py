@@ -27,6 +27,9 @@ from scripts.run.options import Options
 #: What a job may see of this process's environment; no tokens, no proxies, no user's settings.
 PASSED = ("PATH", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH", "CUDA_HOME", "TORCH_EXTENSIONS_DIR", "TMPDIR", "OMP_NUM_THREADS")
 
+#: The longest path of a job's own temporary files, in bytes: the path of a socket has 107, of which vLLM's take 37 for "/" and a UUID.
+LONGEST_PATH = 70
+
 
 class HostEngine:
     """A job in an interpreter of this machine: the demo's own, or PYTHON_HOST.
@@ -104,7 +107,8 @@ def environment(gpu_uuids: list[str]) -> dict[str, str]:
 
 
 def run(python: Path, command: list[str], folder: Path, gpu_uuids: list[str], timeout_s: float, on_line: Callable[[str], None], near: str = "") -> Outcome:
-    """Run `python command` in `folder`, its output line by line to `on_line`; every process that it started ends with it, and its temporary files go.
+    """Run `python command` in `folder`, its output line by line to `on_line`; every process that it started ends with it, and its temporary files go,
+    unless TMPDIR is so long that sockets have no room below a folder in it.
 
     `near` are the cores that it is kept on, "" for all. Raises KitError where there is no such program.
     """
@@ -112,7 +116,8 @@ def run(python: Path, command: list[str], folder: Path, gpu_uuids: list[str], ti
         raise KitError(f"{python} does not start ({os.strerror(errno.ENOENT)}); type PYTHON_HOST=/path/to/python")
 
     def start(own: Path) -> Outcome:  # a job that is killed removes nothing itself, and kernels are large
-        return process.run([str(python), *command], folder, environment(gpu_uuids) | {"TMPDIR": str(own)}, timeout_s, on_line, near)
+        temporary = {"TMPDIR": str(own)} if len(os.fsencode(own)) <= LONGEST_PATH else {}
+        return process.run([str(python), *command], folder, environment(gpu_uuids) | temporary, timeout_s, on_line, near)
 
     return process.with_folder(temporary_folders.OF_HOST, start)
 
