@@ -108,6 +108,8 @@ def test_the_main_table_has_the_article_s_unit_and_sets_it_beside_the_article_s_
 
     assert set(over_published(8)) == {"1.00"}
     assert set(over_published(4)) == {""}
+    noted = {count: "*Measured ÷ published*: only where" in systems.section(group_of(published_cells(count)), ARTICLE) for count in (8, 4)}
+    assert noted == {8: True, 4: False}, "a dash of the column needs its reason"
 
 
 def table_of(records: list[Record]) -> list[list[str]]:

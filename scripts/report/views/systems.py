@@ -21,6 +21,7 @@ NOTE = Markdown(
     "*Call*: over the runs; with one run, over its calls. *Held*: the peak of a GPU's sampled memory, which includes the freed memory that torch caches and "
     "may fill the GPU. *Allocated*: torch's peak, nearer to what a system needs. Memory of several runs is that of the middle one, of two the lower."
 )
+PUBLISHED_NOTE = Markdown(" *Measured ÷ published*: only where the article tells the same calls on as many GPUs.")
 KERNEL_NOTE = Markdown(
     " *GPU busy*: the share of the calls' time in which a kernel ran, from the smallest to the largest of the runs and GPUs. The rest is mostly waits for the "
     "host, so rows with a small share compare hosts."
@@ -105,7 +106,7 @@ def _table(group: Group, rows: Sequence[Timed], with_places: bool) -> Markdown:
         Column[Timed]("call, ms (mean ± std)", lambda one: one.mean_std),
         Column[Timed]("ms/token", lambda one: cells.significant(one.per_token_ms), when=any(one.per_token_ms for one in timed)),
         Column[Timed]("GPU busy, %", lambda one: one.kernel_percent, when=any(one.kernel_percent != NONE for one in timed)),
-        Column[Timed]("measured ÷ published", lambda one: one.over_published, when=any(one.case or one.published_per_token_ms for one in timed)),
+        Column[Timed]("measured ÷ published", lambda one: one.over_published, when=_has_published(timed)),
         Column[Timed]("held, GiB", lambda one: _gib(one.row, one.row.peak_of_a_gpu_bytes)),
         Column[Timed](
             "allocated, GiB", lambda one: _gib(one.row, one.row.torch_peak_bytes("peak_allocated_bytes")), when=any(_torch_told(one.row) for one in timed)
@@ -113,6 +114,11 @@ def _table(group: Group, rows: Sequence[Timed], with_places: bool) -> Markdown:
         Column[Timed]("output check", lambda one: cells.status(one.row), words=True),
     ]
     return table(columns, timed)
+
+
+def _has_published(timed: Sequence[Timed]) -> bool:
+    """Has the table the column “measured ÷ published”?"""
+    return any(one.case or one.published_per_token_ms for one in timed)
 
 
 def _torch_told(row: Row) -> bool:
@@ -130,8 +136,12 @@ def place_of(group: Group, row: Row) -> str:
 
 def section(group: Group, article: Article | None) -> Markdown:
     timed = list(timed_of(group, article))
-    told = any(one.kernel_percent != NONE for one in timed)
-    return blocks(_table(group, timed, with_places=True), NOTE + KERNEL_NOTE if told else NOTE, remarks(group, article))
+    note = NOTE
+    if any(one.kernel_percent != NONE for one in timed):
+        note += KERNEL_NOTE
+    if _has_published(timed):
+        note += PUBLISHED_NOTE
+    return blocks(_table(group, timed, with_places=True), note, remarks(group, article))
 
 
 def remarks(group: Group, article: Article | None) -> Markdown:
