@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scripts import pins, stats
-from scripts.results.marks import disturbed_by, ran_out_by_itself
+from scripts.results.marks import disturbed_by
 from scripts.verdicts import lookup
 from scripts.verdicts.lookup import Named, Rows
 from scripts.verdicts.parts import NOT_TESTED, Part
@@ -85,6 +85,5 @@ def _state_of(row: Row, rows: Rows) -> State:
     if rows.article.loaded_otherwise(row.record.job) or (row.status == "ok" and not row.runs_of(rows.new_tokens)):
         return State.LACKS_RUNS  # today's job is another one
     if row.unusable(rows.new_tokens):
-        ends = row.status in ("ok", "unsupported") or ran_out_by_itself(row.record)
-        return State.NEVER if ends else State.LACKS_RUNS
+        return State.NEVER if row.status == "ok" or lookup.ends(row) else State.LACKS_RUNS
     return State.LACKS_RUNS if lookup.why_not([row], rows.new_tokens) else State.ABLE

@@ -11,7 +11,6 @@ from scripts.units import counted
 from scripts.verdicts.parts import NotTested, listed
 from scripts.verdicts.row import Row, gpus
 from scripts.verdicts.row_groups import Group
-from scripts.verdicts.run_facts import series
 
 #: Random weights of earlier recipes hide faults from the output check, so their rows judge nothing.
 LEAST_RECIPE = 2
@@ -142,14 +141,14 @@ def devices_for(group: Group, article: Article, named: Sequence[Named], new_toke
     def rank(number: int) -> tuple[int, int, int]:
         rows_or_reasons = (group.row_of(case, count(article, case, number), batch_size) for case, batch_size in named)
         rows = [row for row in rows_or_reasons if isinstance(row, Row)]
-        measured = sum(_ends(row) or len(row.undisturbed(new_tokens)) >= stats.LEAST_RUNS for row in rows)
-        calls = sum(len(series(run)[new_tokens]) for row in rows for run in row.runs_of(new_tokens))
+        measured = sum(ends(row) or len(row.undisturbed(new_tokens)) >= stats.LEAST_RUNS for row in rows)
+        calls = sum(len(row.calls_ms(new_tokens)) for row in rows)
         return (measured, len(rows), calls) if measured < len(named) else (measured, measured, sys.maxsize)
 
     return max(numbers, key=rank)
 
 
-def _ends(row: Row) -> bool:
+def ends(row: Row) -> bool:
     """Did the row end in a way that a repeat would give again?"""
     return row.status == "unsupported" or ran_out_by_itself(row.record)
 

@@ -232,11 +232,14 @@ class Row:
     def timed_ms(self, new_tokens: int) -> list[float]:
         return series(self.record).get(new_tokens, [])
 
+    def calls_ms(self, new_tokens: int) -> list[float]:
+        """The timed calls of so many new tokens, of all runs that count."""
+        return [call for run in self.runs_of(new_tokens) for call in series(run)[new_tokens]]
+
     def summary(self, new_tokens: int) -> stats.Summary:
         """The Summary of the runs' mean calls, with Student's interval from stats.LEAST_RUNS runs on, and the p95 of all calls. Of a single run it
         is the Summary of its calls, without an interval, because the calls of one run do not show how runs scatter."""
-        means = self.run_means_ms(new_tokens)
-        calls = [call for run in self.runs_of(new_tokens) for call in series(run)[new_tokens]]
+        means, calls = self.run_means_ms(new_tokens), self.calls_ms(new_tokens)
         return dataclasses.replace(stats.summarise(calls if len(means) == 1 else means, stats.over_runs(means)), p95=stats.percentile(calls, 95))
 
     @property
