@@ -9,6 +9,8 @@ A backend is a module with
     mistake_in(load)   what is wrong with the values of a case's `load`, or "" (optional); the host asks before anything is built,
                        the guest before anything is loaded
     RANKS              True where the backend runs as one process for each GPU (optional; `python -m bench` starts the processes)
+    ON_ONE_GPU         True where the first GPU takes the whole model, or all of its memory limit, however many GPUs a job has (optional);
+                       before a run the host compares the memory of that GPU alone
 
 The host reads GIVES too, so a backend's module imports its libraries inside its functions.
 """
@@ -166,6 +168,11 @@ def mistake_in(module: types.ModuleType, load: "dict[str, object]") -> str:
 def has_ranks(module: types.ModuleType) -> bool:
     """Does this backend run as one process for each GPU?"""
     return getattr(module, "RANKS", False)
+
+
+def is_on_one_gpu(module: types.ModuleType) -> bool:
+    """Does the first GPU take the whole model, or all of its memory limit, however many GPUs a job has?"""
+    return getattr(module, "ON_ONE_GPU", False)
 
 
 def gives(module: types.ModuleType) -> "tuple[str, ...]":

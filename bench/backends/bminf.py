@@ -3,6 +3,7 @@
 from bench.backends import Loaded
 from bench.models import pretrained
 
+ON_ONE_GPU = True
 ARGUMENTS = ("low_cpu_mem_usage", "quantization", "memory_limit_bytes")
 
 

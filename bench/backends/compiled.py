@@ -35,6 +35,8 @@ from bench.models import greedy_loop, grouped_attention, pretrained, prompts
 
 GIVES = (TOKENS, MASK, LOGITS)
 
+ON_ONE_GPU = True
+
 ARGUMENTS = ("cache_tokens", "loop", "products", "mode", "compiler", "inductor", "split_biases", "sums", "waits", "attention")
 
 COMPILER = "inductor"

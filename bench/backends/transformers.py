@@ -13,6 +13,7 @@ from bench.models import pretrained
 
 CUDNN = "cudnn_attention"
 
+ON_ONE_GPU = True
 ARGUMENTS = (CUDNN,)
 
 

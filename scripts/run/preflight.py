@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import compat, forms
+from bench import backends, compat, forms
 from bench.job import Job
 from bench.measuring import work
 from scripts import pins
@@ -59,15 +59,15 @@ def driver_runs(cuda_driver: str, cuda: str) -> bool:
     return not cuda or not cuda_driver or int(cuda_driver.split(".")[0]) >= int(cuda.split(".")[0])
 
 
-#: Backends whose first GPU takes the whole model, or all of its memory limit, however many GPUs there are.
-ON_ONE_GPU = ("transformers", "compiled", "bminf")
-
-
 def gpu_need_bytes(job: Job, parameters: int) -> int:
     """The memory that one GPU needs for a full-size model: its share of the weights, and OVERHEAD_BYTES."""
     if "memory_limit_bytes" in job.load:
         return int(job.load["memory_limit_bytes"]) + OVERHEAD_BYTES
-    return share_bytes(parameters * work.VALUE_BYTES[job.load["dtype"]], 1 if job.backend in ON_ONE_GPU else job.device_count)
+    return share_bytes(parameters * work.VALUE_BYTES[job.load["dtype"]], 1 if _is_on_one_gpu(job) else job.device_count)
+
+
+def _is_on_one_gpu(job: Job) -> bool:
+    return backends.is_on_one_gpu(backends.find(job.backend))
 
 
 def share_bytes(weights_bytes: int, count: int) -> int:
@@ -135,7 +135,7 @@ def _stacks_for(machine: Machine, instead_of: Image) -> str:
 
 
 def _memory_problems(job: Job, parameters: int, machine: Machine, loaded_bytes: int) -> Iterator[str]:
-    need, on_one = gpu_need_bytes(job, parameters), job.backend in ON_ONE_GPU
+    need, on_one = gpu_need_bytes(job, parameters), _is_on_one_gpu(job)
     small = next((gpu for gpu in machine.gpus[: 1 if on_one else None] if gpu.memory_total_bytes < need), None)
     if small:
         where, more = ("one", "GPU_IDS= of a larger GPU") if on_one else (f"each of {job.device_count}", f"GPUS={job.device_count + 1}")

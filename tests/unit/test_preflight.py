@@ -3,8 +3,9 @@
 import dataclasses
 import errno
 import os
+import sys
 import tempfile
-from types import SimpleNamespace
+import types
 
 import pytest
 
@@ -120,6 +121,17 @@ def test_a_backend_that_computes_on_one_gpu_is_promised_nothing_of_more_gpus(bac
     assert bool(found(KNOWN.image(backend, "2023-02"), first_is_larger, a_job(backend=backend, device_count=2, load=load))) == (backend == "layer-parallel")
 
 
+def test_a_new_backend_says_in_its_own_module_that_the_first_gpu_takes_the_whole_model(monkeypatch):
+    module = types.ModuleType("bench.backends.mine")
+    vars(module).update(unsupported=lambda job: "", load=lambda job: None)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    job = a_job(backend="mine", device_count=2, load={"dtype": "float16"})
+    shared = preflight.gpu_need_bytes(job, 8 * GIB)
+    module.ON_ONE_GPU = True
+    assert (shared, preflight.gpu_need_bytes(job, 8 * GIB)) == (int(10.5 * GIB), int(18.5 * GIB))
+    assert preflight.gpu_need_bytes(dataclasses.replace(job, backend="compiled"), 8 * GIB) == int(18.5 * GIB)
+
+
 def test_a_memory_limit_is_what_a_case_with_one_needs():
     job = a_job(device_count=1, load={"dtype": "float32", "memory_limit_bytes": 8 * GIB})
     assert found(OLD, dataclasses.replace(TWO_3090, gpus=TWO_3090.gpus[:1]), job) == []
@@ -176,8 +188,8 @@ def test_a_run_with_weights_of_its_own_asks_for_no_room_on_the_disk_and_others_d
 
     def checked(weights, typed, **facts):
         target = jobs.Target("current", "cpu", 1, weights, "full")
-        facts = {"name": "host", "gpus": [], "image": CURRENT, "models": tmp_path, "asked": SimpleNamespace(model_path=typed), **facts}
-        engine = SimpleNamespace(**facts)
+        facts = {"name": "host", "gpus": [], "image": CURRENT, "models": tmp_path, "asked": types.SimpleNamespace(model_path=typed), **facts}
+        engine = types.SimpleNamespace(**facts)
         runner.refuse_impossible(planned, jobs.measuring_job(article, planned.case, "controlled", target), engine, tmp_path)
 
     for weights in ("hub", "random"):
