@@ -52,7 +52,7 @@ ROWS_OF_A_SWEEP = 24
 #: Seconds for the pull of the image and the init container.
 SET_UP_S = 1800
 
-#: Kubernetes counts a deadline in 64-bit nanoseconds, and an overflow ends the Job at once; these 68 years do not overflow.
+#: The longest deadline that Kubernetes allows a pod.
 MOST_S = 2**31 - 1
 
 #: Seconds between the signal that ends a pod and its kill, in which the runner ends its job.
@@ -104,7 +104,7 @@ def manifest(planned: Sequence[Planned], asked: Options, loaded: Pins, reference
     image = loaded.image(planned[0].case.backend, planned[0].stack)
     if image.engine == "host":
         raise UsageError(f"STACK={image.stack} has no images, and a pod needs an image; try STACK=current")
-    job = _job(image, _pod(planned, asked, loaded, image, reference, commit), deadline_s(planned, asked))
+    job = _job(image, _pod(planned, asked, loaded, image, reference, commit))
     head = (
         f"# Written by `make manifest-{image.backend}` from docker/pins.toml; docs/clusters.md explains it.\n"
         f"# Before it runs: {archive_command(loaded)}, then copy the folder archives into the claim {CLAIM}.\n"
@@ -118,7 +118,7 @@ def archive_command(loaded: Pins) -> str:
 
 
 def deadline_s(planned: Sequence[Planned], asked: Options) -> int:
-    """Seconds after which Kubernetes ends the Job. They suffice, because no job of the kit may take longer than TIMEOUT_S."""
+    """Seconds after which Kubernetes ends the pod, from when a node takes it. They suffice, because no job of the kit may take longer than TIMEOUT_S."""
     sizes = [plan.sizes_and_sized(case, asked)[0] for case in planned]
     rows = sum(ROWS_OF_A_SWEEP if isinstance(some, Mapping) else len(some) for some in sizes)
     return min(MOST_S, SET_UP_S + rows * asked.repeats * JOBS_OF_A_ROW * asked.timeout_s)
@@ -134,7 +134,7 @@ def _network_policy() -> dict[str, Any]:
     }
 
 
-def _job(image: Image, pod: dict[str, Any], seconds: int) -> dict[str, Any]:
+def _job(image: Image, pod: dict[str, Any]) -> dict[str, Any]:
     labels = {
         "app.kubernetes.io/name": "llm-repro",
         "org.llm-repro.backend": image.backend,
@@ -142,18 +142,19 @@ def _job(image: Image, pod: dict[str, Any], seconds: int) -> dict[str, Any]:
         build.PINS_LABEL: image.pins_id,
     }
     # A Job is immutable, so another pod needs another name.
-    digits = hashlib.sha256(json.dumps([pod, seconds], sort_keys=True).encode()).hexdigest()[:8]
+    digits = hashlib.sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()[:8]
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": f"llm-repro-{image.backend}-{image.stack}-{digits}", "labels": labels},
-        "spec": {"backoffLimit": 0, "activeDeadlineSeconds": seconds, "template": {"metadata": {"labels": labels}, "spec": pod}},
+        "spec": {"backoffLimit": 0, "template": {"metadata": {"labels": labels}, "spec": pod}},
     }
 
 
 def _pod(planned: Sequence[Planned], asked: Options, loaded: Pins, image: Image, reference: str, commit: str) -> dict[str, Any]:
     return {
         "restartPolicy": "Never",
+        "activeDeadlineSeconds": deadline_s(planned, asked),  # the Job's own would count the wait for a free node too, and remove the pod with its logs
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": GRACE_S,
