@@ -118,6 +118,19 @@ def test_a_wrong_time_is_named_with_what_is_allowed():
         site.resources(chosen(SCHEDULER="slurm", TIME="soon"), Path("/absent"))
 
 
+def test_another_cluster_is_refused_because_its_tasks_would_not_be_found(monkeypatch):
+    site.resources(chosen(SCHEDULER="slurm"), Path("/absent"))
+    monkeypatch.setenv("SBATCH_CLUSTERS", "west")
+    with pytest.raises(UsageError, match="SBATCH_CLUSTERS is 'west', allowed is none: .*; type `unset SBATCH_CLUSTERS`, and the command on a login node"):
+        site.resources(chosen(SCHEDULER="slurm"), Path("/absent"))
+
+
+def test_sbatch_does_not_wait_itself_for_the_end_of_the_tasks(monkeypatch):
+    for name in ("SBATCH_WAIT", "SBATCH_RESERVATION"):
+        monkeypatch.setenv(name, "x")
+    assert set(client.environment()) & {"SBATCH_WAIT", "SBATCH_RESERVATION"} == {"SBATCH_RESERVATION"}
+
+
 def test_tokens_and_the_options_of_the_command_stay_out_of_the_jobs(monkeypatch):
     for name in ("HF_TOKEN", "SCHEDULER", "PARTITION", "RUNS", "FORCE", "SLURM_JOB_ID", "SLURM_CONF", "CUDA_VISIBLE_DEVICES", "KIT_TYPED", "HF_HOME"):
         monkeypatch.setenv(name, "x")

@@ -15,8 +15,9 @@ PATIENCE_S = 60
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT", "SUSPENDED", "RESIZING")
 RUNNING = ("RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "STOPPED")
 
-#: The variables of this process that a task on a node does not get: tokens, make's own variables, another allocation's GPUs.
-DROPPED = ("HF_TOKEN", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "KIT_NAME", "KIT_TYPED", "CUDA_VISIBLE_DEVICES")
+#: The variables of this process that sbatch and a task on a node do not get: tokens, make's own variables, another allocation's GPUs. With SBATCH_WAIT
+#: sbatch would answer only once the tasks have ended.
+DROPPED = ("SBATCH_WAIT", "HF_TOKEN", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "KIT_NAME", "KIT_TYPED", "CUDA_VISIBLE_DEVICES")
 
 
 @dataclasses.dataclass(frozen=True)

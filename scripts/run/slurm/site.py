@@ -16,7 +16,7 @@ from typing import Annotated
 
 import msgspec
 
-from scripts import toml_tables
+from scripts import surroundings, toml_tables
 from scripts.errors import UsageError
 from scripts.paths import ROOT
 from scripts.run.options import OF_SLURM, Options
@@ -40,7 +40,12 @@ class Site(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 def resources(asked: Options, file: Path = FILE) -> Site:
-    """The typed options, which take precedence over the site file. Raises UsageError for a wrong time, KitError for a wrong site file."""
+    """The typed options, which take precedence over the site file. Raises UsageError for a wrong time or another cluster, KitError for a wrong site file."""
+    if clusters := surroundings.current().text("SBATCH_CLUSTERS"):  # sbatch would follow it, and squeue would then know none of the tasks
+        raise UsageError(
+            f"SBATCH_CLUSTERS is {clusters[:60]!r}, allowed is none: the kit asks this machine's own cluster for its tasks; "
+            "type `unset SBATCH_CLUSTERS`, and the command on a login node of the cluster that is to run it"
+        )
     table = toml_tables.read(file) if file.exists() else {}
     toml_tables.check(table, Site, file.name)
     typed = {name: getattr(asked, name) for name in OF_SLURM if getattr(asked, name)}
