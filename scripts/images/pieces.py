@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from bench.job import PARTIAL
 from scripts.errors import KitError
 
 PIECE = re.compile(r"\.[0-9]{3,}\Z")
@@ -41,7 +42,7 @@ class Writer:
 
     def _next(self) -> None:
         self._close()
-        self.partial.append(self.folder / f".partial-{self.name}.{len(self.partial):03d}")
+        self.partial.append(self.folder / f"{PARTIAL}{self.name}.{len(self.partial):03d}")
         self.stream = self.partial[-1].open("wb")
         self.room = self.piece_bytes
 
@@ -68,7 +69,9 @@ class Writer:
 
 @contextlib.contextmanager
 def writing(folder: Path, name: str, piece_bytes: int | None) -> Iterator[Writer]:
-    """A Writer; an error within the block removes its files."""
+    """A Writer; an error within the block removes its files. What a killed command left of the same name goes first: it may have had more pieces."""
+    for left in folder.glob(f"{PARTIAL}{name}.*"):
+        left.unlink()
     writer = Writer(folder, name, piece_bytes)
     try:
         yield writer

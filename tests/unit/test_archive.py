@@ -72,6 +72,14 @@ def test_an_archive_whose_docker_ended_well_has_its_name(docker_save, tmp_path):
     assert docker_save("echo whole") == [tmp_path / "archives/a.oci.tar.zst"]
 
 
+def test_what_a_killed_command_left_of_an_archive_goes_with_the_next_one_of_its_name(docker_save, tmp_path):
+    left = [tmp_path / "archives" / f".partial-{name}" for name in ("a.oci.tar.zst.000", "a.oci.tar.zst.011", "b.oci.tar.zst.000")]
+    for path in left:
+        path.write_text("half")
+    docker_save("echo whole")
+    assert sorted((tmp_path / "archives").iterdir()) == [left[2], tmp_path / "archives/a.oci.tar.zst"], "another command may be writing b"
+
+
 @pytest.mark.parametrize(
     ("backends", "names"),
     [
