@@ -51,6 +51,16 @@ class Ended(Exception):
         self.outcome = outcome
 
 
+def until_ended(run: Callable[[], Outcome]) -> tuple[Outcome, BaseException | None]:
+    """(how a job ended, the signal that stopped the command once the job had ended, or None). A signal that ended the job is raised."""
+    try:
+        return run(), None
+    except (KeyboardInterrupt, SystemExit) as stop:
+        if not isinstance(stop.__cause__, Ended):
+            raise
+        return stop.__cause__.outcome, stop
+
+
 def connect() -> docker.DockerClient:
     """A client of the Docker at DOCKER_HOST, else of the current `docker context`, as for builds. Raises PreflightError."""
     variables = surroundings.current().variables

@@ -20,7 +20,7 @@ from typing import Any
 from bench.instruments import fitting
 from bench.job import InvalidDocument, Job, to_json, write_whole
 from scripts import results
-from scripts.containers.container import Outcome
+from scripts.containers.container import Outcome, until_ended
 from scripts.errors import KitError, UsageError
 from scripts.machine import locks, signals, temporary_folders
 from scripts.paths import ROOT
@@ -132,9 +132,9 @@ class _Ended:
 
 def _run(reading: _Reading, work: Path, said: _Said, enter: Callable[[str], None]) -> _Ended:
     """Run an instrument and store what it found, however its process ends: also where a signal stops the command, or the engine fails."""
-    outcome, ended = None, _Ended("failed", f"did not end: {measurement.STOPPED}")
+    outcome, stopped, ended = None, None, _Ended("failed", f"did not end: {measurement.STOPPED}")
     try:
-        outcome = _outcome(reading, work, said, enter)
+        outcome, stopped = _outcome(reading, work, said, enter)
         ended = _ended(outcome, reading.engine.asked.timeout_s)
     except KitError as error:
         ended = _Ended("failed", f"did not end: {error}")
@@ -142,16 +142,18 @@ def _run(reading: _Reading, work: Path, said: _Said, enter: Callable[[str], None
     finally:
         with signals.held_back():  # what was found is stored before the command stops
             ended = _store(reading, work, outcome, ended)
-        if ended.stored and not outcome:
-            print(f"note: the findings of {reading.instrument} so far are in {ended.stored}", file=sys.stderr)
+        if ended.stored and (stopped or not outcome):
+            print(f"note: the findings of {reading.instrument}{'' if outcome else ' so far'} are in {ended.stored}", file=sys.stderr)
+    if stopped:
+        raise stopped
     return ended
 
 
-def _outcome(reading: _Reading, work: Path, said: _Said, enter: Callable[[str], None]) -> Outcome:
-    """Run the instrument: one of the guest's in one process of the engine, the host's own around several."""
+def _outcome(reading: _Reading, work: Path, said: _Said, enter: Callable[[str], None]) -> tuple[Outcome, BaseException | None]:
+    """Run the instrument, one of the guest's in one process of the engine, the host's own around several: `until_ended` says what it returns."""
     if reading.instrument == restrictions_cost.NAME and isinstance(reading.engine, engines.contained.DockerEngine):
-        return restrictions_cost.examine(reading.engine, reading.job, work, said.line, enter)
-    return reading.engine.run(reading.job, work, said.line, module=f"bench.instruments.{reading.instrument}")
+        return restrictions_cost.examine(reading.engine, reading.job, work, said.line, enter), None  # the end of one of its processes is not its own
+    return until_ended(lambda: reading.engine.run(reading.job, work, said.line, module=f"bench.instruments.{reading.instrument}"))
 
 
 def _ended(outcome: Outcome, timeout_s: int) -> _Ended:

@@ -11,7 +11,7 @@ from typing import Any
 from bench import forms
 from bench.job import Job, Result, to_json, write_whole
 from scripts import results
-from scripts.containers.container import Ended, Outcome
+from scripts.containers.container import Outcome, until_ended
 from scripts.errors import KitError
 from scripts.machine import conditions, gpus, removal, signals, windows
 from scripts.results import Record, answers, door
@@ -98,19 +98,14 @@ class Ran:
 
 def _watched(engine: Engine, job: Job, work: Path, display: JobDisplay) -> Ran:
     """Run the job with the samplers of memory and conditions beside it. A signal that comes once the job has ended loses nothing of it."""
-    ran = stopped = None
+    ran = None
     try:
         with (
             gpus.MemorySampler(engine.gpus) as sampler,
             conditions.Watch(engine.gpus, engine.cores, owns=engine.owns, shared_with=engine.asked.shared_with) as watch,
         ):
             began = time.monotonic()
-            try:
-                outcome = engine.run(job, work, display.line)
-            except (KeyboardInterrupt, SystemExit) as error:
-                if not isinstance(error.__cause__, Ended):
-                    raise
-                outcome, stopped = error.__cause__.outcome, error
+            outcome, stopped = until_ended(lambda: engine.run(job, work, display.line))
             ran = Ran(outcome, time.monotonic() - began, sampler, watch, stopped)
     except (KeyboardInterrupt, SystemExit) as error:
         if ran is None:

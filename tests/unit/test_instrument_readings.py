@@ -21,7 +21,7 @@ import pytest
 from bench.instruments import fitting
 from scripts.commands import instrument as command
 from scripts.errors import KitError, NothingRuns, PreflightError, UsageError
-from scripts.machine import signals, temporary_folders
+from scripts.machine import removal, signals, temporary_folders
 from scripts.paths import ROOT
 from scripts.pins import Image
 from scripts.run import host_facts, instruments, measurement, plan, runner
@@ -156,6 +156,32 @@ def test_what_was_found_before_the_command_was_stopped_is_stored(examine, tmp_pa
     (told,) = stored(tmp_path)
     assert (told["status"], told["reason"], told["found"]) == ("failed", "did not end: the command was stopped", {"error": 0.5})
     assert "wall_s" not in told["host"] and "note: the findings of layers so far are in" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("ctrl_c_is_heard")
+@pytest.mark.parametrize(("script", "status", "reason"), [("", "ok", ""), ("exit 7", "failed", "ended with exit code 7")])
+def test_an_instrument_that_had_ended_says_how_though_the_command_is_stopped_while_its_place_is_removed(
+    examine, tmp_path, monkeypatch, capsys, script, status, reason
+):
+    def remove(folder):
+        os.kill(os.getpid(), signal.SIGINT)
+        removal.remove(folder)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt), signals.raised():
+        run = host.run
+
+        def stopped(*arguments):
+            patched.setattr(temporary_folders, "removal", types.SimpleNamespace(remove=remove))
+            try:
+                return run(*arguments)
+            finally:
+                patched.setattr(temporary_folders, "removal", removal)
+
+        patched.setattr(host, "run", stopped)
+        examine(ANSWER + script)
+    (told,) = stored(tmp_path)
+    assert (told["status"], told["reason"], told["found"]) == (status, reason, {"error": 0.5}) and told["host"]["wall_s"] >= 0
+    assert "note: the findings of layers are in" in capsys.readouterr().err
 
 
 def test_what_was_found_before_the_engine_failed_is_stored(examine, tmp_path, monkeypatch):
