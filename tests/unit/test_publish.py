@@ -214,6 +214,12 @@ def test_a_machine_s_name_without_its_domain_counts_only_where_it_is_no_word(hos
     assert bool(list(secrets_scan.problems([(Path("a"), content)], secrets_scan.patterns(host, Path("/root"))))) is found
 
 
+@pytest.mark.parametrize(("host", "found"), [("report", False), ("Method", False), ("hopper", False), ("h200", False), ("bigbox", True), ("reporter-7", True)])
+def test_a_machine_that_is_called_like_a_word_of_every_site_can_publish(host, found):
+    content = f"The report of the method on hopper, an H200; {host} ran".encode()
+    assert bool(list(secrets_scan.problems([(Path("a"), content)], secrets_scan.patterns(host, Path("/root"))))) is found
+
+
 def test_a_refusal_says_what_was_not_done_and_names_the_place(tmp_path):
     with pytest.raises(KitError, match=r"no bundle was written because these files hold .*:\n  runs/a.json, line 1: a home folder"):
         secrets_scan.refuse([(Path("runs/a.json"), b"/home/alice/x"), (Path("b.json"), b"fine")], "no bundle was written")
