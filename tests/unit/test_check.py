@@ -95,6 +95,14 @@ def test_the_reference_s_tokens_are_those_of_the_rows_that_are_checked_and_of_no
     assert check.expected_tokens(reference, more_rows) == [3, 3, 1] and check.expected_tokens(reference, more_rows[::-1]) is None
 
 
+def test_of_a_batch_of_different_prompts_the_first_row_s_tokens_are_expected_where_all_checked_rows_are_those_of_the_reference(tmp_path):
+    rows = numpy.arange(3 * check.CHECKED_ROWS).reshape(check.CHECKED_ROWS, 3)
+    check.save_reference(tmp_path / "reference.npz", Tensor(LOGITS), Tensor(rows + 100), Tensor(rows))
+    assert check.expected_tokens(tmp_path / "reference.npz", numpy.concatenate([rows, rows])) == [100, 101, 102]
+    last_is_another = numpy.concatenate([rows[:-1], rows[:1]])
+    assert check.expected_tokens(tmp_path / "reference.npz", last_is_another) is None
+
+
 def test_memory_counts_devices_of_all_ranks_and_adds_up_their_resident_sets():
     from bench.actions import memory_of_ranks
 

@@ -333,6 +333,10 @@ def test_the_compiled_loop_refuses_a_call_without_a_new_token():
         ({"max_new_tokens": 4}, {"do_sample": True}, "tokens that are sampled or searched"),
         ({"max_new_tokens": 4, "do_sample": False}, {"do_sample": True}, ""),
         ({"max_new_tokens": 4, "num_beams": 2}, {}, "tokens that are sampled or searched"),
+        ({"max_new_tokens": 4, "num_beams": None}, {"diff": {"return_dict_in_generate": False}}, ""),
+        ({"max_new_tokens": 4, "top_h": 1}, {"diff": {"penalty_alpha": 0.6}}, "penalty_alpha, top_h in the arguments or in the model's generation config"),
+        ({"max_new_tokens": None, "max_length": 9}, {}, ""),
+        ({"max_new_tokens": None, "max_length": None}, {}, "no length in the arguments"),
         ({}, {}, "no length in the arguments"),
     ],
 )
