@@ -161,7 +161,11 @@ def arguments(module: types.ModuleType) -> "tuple[str, ...]":
 
 
 def mistake_in(module: types.ModuleType, load: "dict[str, object]") -> str:
-    """What is wrong with the values of a case's `load` for this backend, or ""."""
+    """What is wrong with the keys or the values of a case's `load` for this backend, or ""."""
+    allowed = arguments(module)
+    for key in load:
+        if key not in allowed:
+            return "load.{} is no argument of this backend, allowed are {}".format(key, ", ".join(allowed))
     return module.mistake_in(load) if hasattr(module, "mistake_in") else ""
 
 

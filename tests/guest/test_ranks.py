@@ -20,6 +20,7 @@ from bench.measuring import ranks
 from bench.backends import transformers
 
 RANKS = True
+ARGUMENTS = ("fails",)
 
 
 def unsupported(job):

@@ -1,5 +1,6 @@
 """How a guest's process begins its ranks, and how it ends."""
 
+import dataclasses
 import gc
 import json
 import subprocess
@@ -9,14 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from bench import actions, compat, reasons
-from bench.__main__ import run
+from bench import actions, backends, compat, forms, reasons
+from bench.__main__ import refused, run
 from bench.actions import no_garbage_collection
 from bench.job import to_json
 from bench.measuring import ranks
 from tests import synthetic
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_key_of_load_that_the_backend_does_not_read_is_refused_before_anything_is_loaded():
+    job = dataclasses.replace(synthetic.job("int8"), load={"dtype": "int8", "device_map": "auto", "max_memry": "8GB"})
+    found = refused(job, backends.find("int8"), forms.find("generate"))
+    assert (found.status, found.reason) == ("unsupported", "load.max_memry is no argument of this backend, allowed are dtype, device_map, max_memory")
+
 
 #: Stands for `python -m bench` of a rank.
 RANK = """
