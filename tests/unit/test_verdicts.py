@@ -17,10 +17,11 @@ from scripts.report import page
 from scripts.report.text import Markdown
 from scripts.report.views import claims, matrix, memory, overview, scaling, systems
 from scripts.results import Record
-from scripts.verdicts import judging, parts, relations, row_groups, rules, run_facts, version_1
+from scripts.verdicts import judging, lookup, parts, relations, row_groups, rules, run_facts, version_1
 from scripts.verdicts.lookup import Rows
 from scripts.verdicts.parts import HOLDS, IN_PART, NOT_TESTED, REFUTED, UNDECIDED, Part, Range
 from scripts.verdicts.relations import pairs
+from scripts.verdicts.row import Row
 from scripts.verdicts.rules import Verdict
 from scripts.verdicts.version_1 import Frozen
 from tests import reports, synthetic
@@ -1121,6 +1122,29 @@ def test_a_row_of_four_undisturbed_runs_is_not_tested_and_says_why() -> None:
     assert (part.word, part.why) == (NOT_TESTED, "4 runs beside 1 on a disturbed machine, 5 are needed")
     none_left = judge_runs([FASTER], [*marked(repeated(fast, 5), 1, 2, 3, 4, 5), *repeated(slow)]).parts[0]
     assert none_left.why == "0 runs beside 5 on a disturbed machine, 5 are needed"
+
+
+def row_of(*runs: Record) -> Row:
+    return Row(runs[0].job.case, runs[0].job.device_count, runs[0], runs)
+
+
+def test_one_row_of_earlier_weights_keeps_all_compared_rows_from_judging() -> None:
+    earlier, later = (row_of(*repeated(record(job("int8", recipe=recipe)))) for recipe in (1, 2))
+    assert lookup.why_not([later], 1) == ""
+    assert {lookup.why_not(rows, 1) for rows in ([earlier], [earlier, later], [later, earlier])} == {"weights of recipe 1, which judge nothing"}
+
+
+def test_only_runs_with_calls_of_the_compared_length_count() -> None:
+    short, long = (record(job("int8", new_tokens=(new_tokens,))) for new_tokens in (1, 128))
+    most_are_short, few = row_of(*repeated(short), *repeated(long, 2)), row_of(*repeated(long, 3))
+    assert lookup.why_not([most_are_short], 1) == lookup.why_not([most_are_short], None) == ""
+    assert lookup.why_not([few, most_are_short], 128) == "2 runs, 5 are needed"
+
+
+def test_a_disturbed_run_that_failed_is_not_told_beside_those_that_count() -> None:
+    good, failed = repeated(record(job("int8")), 4), record(job("int8"), status="failed", reason="synthetic", number=5)
+    failed.host["conditions"] = {"marks": [HOT], "disturbed": [HOT]}
+    assert lookup.why_not([row_of(*good, failed)], 1) == "4 runs, 5 are needed"
 
 
 def test_a_run_beside_others_judges_nothing_although_its_marks_are_gone() -> None:
