@@ -5,6 +5,9 @@ import sys
 from bench import backends
 from bench.measuring import ranks
 
+#: Instruments that read no checkpoint and load no backend.
+WITHOUT_WEIGHTS = ("device_map", "float32_rotary")
+
 #: The second article's systems whose model has the `generate` that its benchmark calls.
 TIMED_IN_TOKENS = ("accelerate-fp16", "accelerate-int8", "ds-inference")
 
@@ -81,6 +84,18 @@ def refusal(instrument, job):
 
 
 def must_fit(instrument, job):
-    """End the process where a job does not fit, or its backend refuses a value of its `load`: the host has not checked a job that was written by hand."""
-    if reason := refusal(instrument, job) or backends.mistake_in(backends.find(job.backend), job.load):
+    """End the process where a job does not fit, where its backend refuses its `load`, because the host has not checked a job that was written by hand, or
+    where the backend cannot run it on this machine."""
+    backend = backends.find(job.backend)
+    if reason := refusal(instrument, job) or backends.mistake_in(backend, job.load) or _unsupported(instrument, backend, job):
         sys.exit(reason)
+
+
+def _unsupported(instrument, backend, job):
+    """Why an instrument's backend cannot run a job on this machine, or "": also where it lacks a library, which the load then names."""
+    if instrument in WITHOUT_WEIGHTS:
+        return ""
+    try:
+        return backend.unsupported(job)
+    except ImportError:
+        return ""

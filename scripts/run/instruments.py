@@ -31,9 +31,6 @@ from scripts.run.options import Options
 from scripts.run.progress import JobDisplay
 from scripts.run.runner import Planned
 
-#: Instruments that read no checkpoint, so none is made or fetched for them.
-WITHOUT_WEIGHTS = ("device_map", "float32_rotary")
-
 #: The lock held while a reading gets its number, so that two commands on the same case do not replace each other's reading.
 CLAIM = "instruments.lock"
 
@@ -67,7 +64,7 @@ def examine(name: str, planned: Planned, options: Options) -> Path:
         work.mkdir()
         with JobDisplay(title) as display:
             job = dataclasses.replace(job, id=f"{name}-{prefix}")
-            if name not in WITHOUT_WEIGHTS:
+            if name not in fitting.WITHOUT_WEIGHTS:
                 job = measurement.with_checkpoint(job, engine, work, display.line)
             display.phase("examine")
             reading = _Reading(name, job, engine, host_facts.at_start(engine, asked_at) | {"between_gpus": host_facts.between_gpus(engine)}, folder)

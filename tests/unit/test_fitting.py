@@ -67,6 +67,27 @@ def test_a_value_that_the_backend_of_a_job_refuses_is_one_line_as_well(tmp_path,
     assert told.startswith(f"load.{name} is {value!r}, allowed are ") and "\n" not in told
 
 
+@pytest.mark.parametrize(
+    ("instrument", "case", "gpus", "change", "told"),
+    [
+        ("threads", "tensor-parallel", 2, {"architecture": "llama"}, "tensor_parallel 2.0.0 cannot cut Llama's attention of transformers 4.36 and later"),
+        ("layers", "deepspeed", 1, {"device": "cpu"}, "DeepSpeed's injected kernels are CUDA code: they need an NVIDIA GPU"),
+        ("clocks_latency", "vllm", 1, {"device": "cpu"}, "vLLM's wheel holds CUDA code: it needs an NVIDIA GPU"),
+    ],
+)
+def test_a_job_that_its_backend_cannot_run_here_is_one_line_as_well(tmp_path, instrument, case, gpus, change, told):
+    job = dataclasses.replace(synthetic.job(case, gpus), device=change.get("device", "cuda"))
+    job.model.update({name: value for name, value in change.items() if name != "device"})
+    said = refusal(tmp_path, instrument, job)
+    assert said.startswith(told) and "\n" not in said
+
+
+def test_an_instrument_that_loads_no_backend_examines_a_job_that_the_backend_cannot_run_here(tmp_path):
+    job = dataclasses.replace(synthetic.job("deepspeed"), device="cpu")
+    job.model["architecture"] = "gptj"
+    assert "No module named" in refusal(tmp_path, "float32_rotary", job)
+
+
 @pytest.mark.parametrize(("case", "form"), [("vllm-fp16", "padded-sentences"), ("accelerate-fp16", "generate")])
 def test_the_second_article_s_benchmark_takes_its_own_systems_only(tmp_path, case, form):
     job = dataclasses.replace(synthetic.job("transformers"), case=case, form=form)

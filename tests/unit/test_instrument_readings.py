@@ -337,7 +337,7 @@ def test_what_can_be_refused_is_refused_before_the_weights_are_made(examine, tmp
         examine(ANSWER)
 
 
-@pytest.mark.parametrize("name", instruments.WITHOUT_WEIGHTS)
+@pytest.mark.parametrize("name", fitting.WITHOUT_WEIGHTS)
 def test_an_instrument_that_reads_no_checkpoint_waits_for_none(examine, monkeypatch, name):
     assert 'model["path"]' not in (ROOT / f"bench/instruments/{name}.py").read_text(encoding="utf-8")
     monkeypatch.setattr(measurement, "with_checkpoint", lambda *arguments: pytest.fail("weights were made"))
