@@ -14,7 +14,7 @@ from scripts.verdicts.row_groups import Group
 
 #: {a word in the settings of the index: its meaning}, for a reader who has seen nothing else.
 WORDS = {
-    "random": "seeded random weights: the texts are not the model's",
+    "random": "seeded random weights of recipe 1: the texts are not the model's, and no verdict rests on them",
     "random (recipe 2)": "seeded random weights, with larger matrices of attention and of the layers' outputs: a fault shows in the tokens",
     "full": "the model's own shape, so that times and memory are those of the real model",
     "tiny": "a model with the same architecture and a few small layers: times and memory say nothing about the real model",
