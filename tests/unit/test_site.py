@@ -90,6 +90,12 @@ def test_parts_of_a_claim_are_a_list_within_its_item(built):
     assert re.search(r"<li>claim\s*<ul>\s*<li>part</li>\s*</ul>\s*</li>\s*<li>another</li>", text)
 
 
+def test_no_item_of_a_list_is_a_part_of_a_paragraph(built):
+    """GitHub begins a list behind a line of text, the site's Markdown only behind an empty line."""
+    run_on = [(path.name, text) for path in built.parent.rglob("*.html") for text in re.findall(r"<p>(.*?)</p>", path.read_text(), re.S) if "\n- " in text]
+    assert not run_on
+
+
 def test_tables_within_details_are_tables(built):
     (setting, *_) = sorted(built.parent.glob("inference-tools-*[0-9a-f].html"))
     assert re.search(r"<details[^>]*>\s*<summary>Where the time of a run went</summary>.*?<table>", setting.read_text(encoding="utf-8"), re.S)
