@@ -3,7 +3,7 @@
 import dataclasses
 import re
 
-from scripts import articles
+from scripts import articles, pins
 from scripts.report.views import fastest
 from scripts.verdicts import row_groups
 from tests.synthetic import job, record, repeated
@@ -43,6 +43,11 @@ def test_a_batch_of_128_is_the_largest_that_counts_and_its_time_is_over_all_its_
     records = a_row("deepspeed", 1280.0, 128), a_row("int8", 1280.0, 256)
     assert lines_of(*records).keys() == {128} and list(lines_of(*records, a_row("deepspeed", 1280.0))) == [1, 128]
     assert line_of(*records, batch_size=128) == ("▼ deepspeed", "0.078", "1", "1", "1")
+
+
+def test_engines_that_the_kit_does_not_measure_are_named():
+    assert "Engines without a backend of the kit, such as SGLang and TensorRT-LLM, are in no line." in shown(a_row("deepspeed", 1280.0))
+    assert not {name.lower() for name in fastest.NOT_MEASURED} & set(pins.load().backends)
 
 
 def test_the_fastest_row_tells_its_share_of_the_memory_s_rate():

@@ -56,11 +56,15 @@ NEXT_NOTE = Markdown(f"- *the second*: the second fastest system of the setting.
 FASTEST = "fastest system"
 ELSEWHERE = "faster in another setting"
 ELSEWHERE_NOTE = Markdown(
-    f"- *{ELSEWHERE}*, ms/token: the fastest row with {stats.LEAST_RUNS} runs, then the fastest of all. Unless prompts have {LONG_PROMPT} tokens or more, its "
-    "prompts may be shorter. *In batch …*: a system that did not run in the line's batch and is faster in a smaller one than the line's (in brackets)."
+    f"- *{ELSEWHERE}*, ms/token: a line shows a setting that compares several systems, if there is one, even where a row of another setting is faster. That "
+    f"row stands here: the fastest with {stats.LEAST_RUNS} runs, then the fastest of all. Unless prompts have {LONG_PROMPT} tokens or more, its prompts may be "
+    "shorter. *In batch …*: a system that did not run in the line's batch and is faster in a smaller one than the line's (in brackets)."
 )
+#: Engines of today that a reader will look for.
+NOT_MEASURED = ("SGLang", "TensorRT-LLM")
 NOTE = Markdown(
-    "- *systems compared*: those of the setting, on GPUs of one model, not always the same ones. Lines do not compare GPU models.\n"
+    "- *systems compared*: those of the setting, on GPUs of one model, not always the same ones. Lines do not compare GPU models. "
+    f"Engines without a backend of the kit, such as {' and '.join(NOT_MEASURED)}, are in no line.\n"
     f"- {SIGNS[NOT_TESTED]}: the fastest row, or that of the second system, has fewer than {stats.LEAST_RUNS} runs."
 )
 RECIPE_1 = "recipe 1"
