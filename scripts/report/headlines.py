@@ -1,6 +1,7 @@
 """The README's table of headlines: the claims marked so in the articles' files, each with its verdict in the judging variant, nearest to the article."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.job import write_whole
@@ -10,17 +11,31 @@ from scripts.paths import ROOT
 from scripts.report import pages
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, with_header
-from scripts.report.text import Markdown, blocks, link, prose
+from scripts.report.text import Markdown, blocks, link, name_of, prose
 from scripts.report.views import claims, overview
 from scripts.verdicts.judging import ArticleVerdicts, Judged, Lines
 
 README = ROOT / "README.md"
 
 
+@dataclass(frozen=True)
+class Headline:
+    """A claim of the article of this name."""
+
+    slug: str
+    claim: Lines
+
+
 def table(verdicts: Mapping[str, ArticleVerdicts]) -> Markdown:
     """A row per headline. Below the table stands how often each word occurs among all claims, headlines or not."""
-    chosen = [claim for of_article in verdicts.values() for claim in claims.headline_claims(of_article)]
+    chosen = [Headline(slug, claim) for slug, of_article in verdicts.items() for claim in claims.headline_claims(of_article)]
     return blocks(with_header(COLUMNS, chosen), overview.tally(overview.every_claim(verdicts), "docs/verdict-rules.md") if chosen else Markdown())
+
+
+def _claim(one: Headline) -> Markdown:
+    """The claim behind its number, which CLAIMS= takes and which leads to the whole verdict."""
+    judged, page = one.claim.headline, pages.of_article(one.slug)
+    return link(judged.claim["id"], f"reports/{page}#{name_of(claims.place_of(judged, one.slug))}") + Markdown(" ") + prose(judged.claim["text"])
 
 
 def _measured(claim: Lines) -> object:
@@ -46,12 +61,12 @@ def _place(judged: Judged) -> Markdown:
     return link(f"{judged.verdict.most} × {key.model}, stack {key.stack}{weights}", f"reports/{pages.of_setting(judged.group)}")
 
 
-COLUMNS: list[Column[Lines]] = [
-    Column("claim", lambda claim: prose(claim.headline.claim["text"]), words=True),
-    overview.PUBLISHED,
-    Column("measured (95 % interval)", _measured, words=True),
-    Column("verdict", _verdict, words=True),
-    Column("measured on (random weights, unless named)", lambda claim: _place(claim.headline), words=True),
+COLUMNS: list[Column[Headline]] = [
+    Column("claim", _claim, words=True),
+    Column("published", lambda one: overview.published(one.claim), words=True),
+    Column("measured (95 % interval)", lambda one: _measured(one.claim), words=True),
+    Column("verdict", lambda one: _verdict(one.claim), words=True),
+    Column("measured on (random weights, unless named)", lambda one: _place(one.claim.headline), words=True),
 ]
 
 

@@ -41,8 +41,8 @@ def readme(tmp_path):
 
 
 def rows_of(verdicts):
-    """The rows of the table, each a line."""
-    return [line for line in headlines.table(verdicts).splitlines()[2:] if line.startswith("|")]
+    """The rows of the table, each a line; the claims' numbers without their links."""
+    return [re.sub(r"^\| \[([\d.]+)\]\([^)]*\)", r"| \1", line) for line in str(headlines.table(verdicts)).splitlines()[2:] if line.startswith("|")]
 
 
 def _headlines(known):
@@ -55,12 +55,19 @@ def test_every_headline_of_a_measured_article_has_a_row(judged):
     measured = {slug: known[slug] for slug, of_article in verdicts.items() if of_article.claims}
     assert {"inference-tools", "deepspeed-inference", "batch-generate"} <= set(measured)
     assert len(rows) == len(_headlines(measured))
-    assert all(any(row.startswith(f"| {claim['text']} |") for row in rows) for claim in _headlines(measured))
+    assert all(any(row.startswith(f"| {claim['id']} {claim['text']} |") for row in rows) for claim in _headlines(measured))
+
+
+def test_the_number_of_a_claim_leads_to_its_verdict(judged):
+    rows = str(headlines.table(judged[0])).splitlines()
+    links = [link for row in rows if (link := re.match(r"\| \[(\d\.\d)\]\(reports/(article-\S+\.md)#(claim-\S+-\1)\) ", row))]
+    assert len(links) == len(_headlines(judged[1]))
+    assert all(f'<a id="{link[3]}"></a>' in (ROOT / "reports" / link[2]).read_text(encoding="utf-8") for link in links)
 
 
 def test_a_row_has_the_verdict_of_the_report(judged):
     rows = rows_of(judged[0])
-    of = {one.headline.claim["text"]: one for verdicts in judged[0].values() for one in verdicts.claims}
+    of = {f"{one.headline.claim['id']} {one.headline.claim['text']}": one for verdicts in judged[0].values() for one in verdicts.claims}
     for row in rows:
         claim, *_, verdict, _ = row.strip("| ").split(" | ")
         assert verdict.startswith(str(claims.word(of[claim].headline)))
@@ -77,7 +84,7 @@ def test_the_parts_of_a_claim_that_came_out_differently_stand_beside_its_word():
     row = next(row for row in rows_of(of_five_runs(30.0)) if "3.83 times" in row)
     assert "| **holds in part**: faster: holds; 3.83 times (3.06 to 4.79): refuted |" in row and "| 3.83 × layer-parallel | deepspeed 3.00 (2.9" in row
     assert "| **holds** |" in next(row for row in rows_of(of_five_runs(38.3)) if "3.83 times" in row)
-    untested = next(row for row in rows_of(of_five_runs(38.3)) if row.startswith("| Tensor parallelism"))
+    untested = next(row for row in rows_of(of_five_runs(38.3)) if row.startswith("| 1.2 Tensor parallelism"))
     assert "| 1.3 × layer-parallel | tensor-parallel was not run in this setting (stack current) | not tested |" in untested
 
 

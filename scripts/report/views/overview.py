@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from scripts import stats
 from scripts.report.cells import NONE
 from scripts.report.plots import all_claims
-from scripts.report.tables import Column
 from scripts.report.text import Markdown, blocks, lines, link, name_of, prose
 from scripts.report.verdict_marks import SIGNS
 from scripts.report.views import claims
@@ -199,12 +198,10 @@ def measured_ratios(judged: Judged) -> list[tuple[stats.Estimate, str, list[Part
     return [(*measured, parts) for measured, parts in found.items()]
 
 
-def _published(claim: Lines) -> str:
+def published(claim: Lines) -> str:
+    """ "3.83 × layer-parallel"."""
     shown = published_part(claim.headline)
     return f"{shown.published.value:g} × {shown.published.over}" if shown else NONE
-
-
-PUBLISHED: Column[Lines] = Column("published", _published, words=True)
 
 
 def every_claim(verdicts: Mapping[str, ArticleVerdicts]) -> list[Lines]:
