@@ -1,6 +1,7 @@
 """What stands on which page of the report, each part from the view or the template that owns it."""
 
 import dataclasses
+import posixpath
 from collections.abc import Mapping, Sequence
 
 from scripts.articles import Article
@@ -45,7 +46,7 @@ def body(content: Content) -> Body:
     with failures.part("the tables of all runs", content.records):
         index, rows = index_page.parts(content), provenance.rows_tables(content.groups, content.records)
         runs = provenance.runs_table(content.records, content.links.runs)
-        whole |= {pages.METHOD: method_page(content.records)} if content.records else {}
+        whole |= {pages.METHOD: method_page(content.records, content.links.limits)} if content.records else {}
     if profiled := [record for record in sorted(content.records, key=lambda record: record.id) if record.job.kind == "profile"]:
         sections = blocks(*(_profile(record, content.known.get(record.job.article)) for record in profiled))
         whole[pages.PROFILES] = render("profiles", profiles=sections)
@@ -64,8 +65,14 @@ def texts(body: Body, skipped: Sequence[Skipped], with_findings: bool) -> dict[s
     return pages.linked(every)
 
 
-def method_page(records: Sequence[Record]) -> Markdown:
-    return render("method", rules=rules_version, size_factor=SIZE_FACTOR, long_prompt=fastest.LONG_PROMPT, first=_first_judged(records))
+def method_page(records: Sequence[Record], limits: str) -> Markdown:
+    """`limits`: the link to docs/limits.md, beside which the notes lie that this page names; "" where the report lies outside of the kit."""
+    notes = {name: _note(name, limits) for name in ("method.md", "output-check.md", "verdict-rules.md")}
+    return render("method", rules=rules_version, size_factor=SIZE_FACTOR, long_prompt=fastest.LONG_PROMPT, first=_first_judged(records), notes=notes)
+
+
+def _note(name: str, limits: str) -> Markdown:
+    return link(f"docs/{name}", posixpath.join(posixpath.dirname(limits), name)) if limits else Markdown(f"docs/{name}")
 
 
 def _first_judged(records: Sequence[Record]) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from scripts import articles
 from scripts.errors import KitError
-from scripts.report import data, document, pages, row_pages
+from scripts.report import data, document, page, pages, row_pages
 from scripts.report.text import Markdown, anchor, blocks, code, link
 from scripts.verdicts import row_groups
 from tests import reports, synthetic
@@ -38,6 +38,13 @@ def test_a_link_to_no_page_and_an_anchor_on_two_pages_fail_loudly() -> None:
         pages.linked({"first.md": link("there", "#nowhere")})
     with pytest.raises(LookupError, match="second.md: the anchor place stands in first.md too"):
         pages.linked({"first.md": anchor("place"), "second.md": anchor("place")})
+
+
+def test_the_page_of_the_method_leads_to_the_notes_where_the_report_lies_in_the_kit() -> None:
+    within, outside = (str(page.method_page([], limits)) for limits in ("../../docs/limits.md", ""))
+    for name in ("method.md", "output-check.md", "verdict-rules.md"):
+        assert f"[docs/{name}](../../docs/{name})" in within and f"docs/{name}" in outside
+    assert "](" not in outside.replace("](REPORT.md)", "")
 
 
 def test_what_looks_like_a_link_in_data_is_left_alone() -> None:

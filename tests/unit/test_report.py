@@ -315,7 +315,7 @@ def test_runs_of_one_job_belong_together_whatever_their_ids_say_and_those_of_oth
 def test_claims_stand_below_what_qualifies_them(whole: Path, tmp_path: Path) -> None:
     article = (whole / "article-inference-tools.md").read_text(encoding="utf-8")
     caveat, table = article.index("DeepSpeed ran in float16, both parallel rows and BMInf in float32"), article.index("</a>1.1 DeepSpeed")
-    assert article.index("](#measured-inference-tools)") < caveat < article.index("[The rules](method.md)") < table
+    assert article.index("](#measured-inference-tools)") < caveat < article.index("[The method](method.md)") < table
     other = articles.find("deepspeed-inference")
     assert f"none of the {len(other.claims)} claims of “{other.title}” was tested; `make article-{other.slug} " in index_of(whole)
     assert " RUNS=/folder/of/these/runs` tests them." in index_of(whole)
