@@ -50,6 +50,12 @@ def test_engines_that_the_kit_does_not_measure_are_named():
     assert not {name.lower() for name in fastest.NOT_MEASURED} & set(pins.load().backends)
 
 
+def test_below_the_table_stands_what_each_system_is():
+    told = shown(a_row("deepspeed", 1280.0), a_row("layer-parallel", 1380.0), a_row("int8", 9000.0)).partition("- Systems:\n")[2].splitlines()
+    assert [line.partition(": ")[0] for line in told] == ["    - deepspeed", "    - layer-parallel"], "a system that the table does not name needs no line"
+    assert pins.load().backends["deepspeed"]["summary"] in told[0]
+
+
 def test_the_fastest_row_tells_its_share_of_the_memory_s_rate():
     fast = a_row("deepspeed", 1280.0)
     fast.guest.used["dtype"] = "float16"

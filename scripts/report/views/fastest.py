@@ -15,15 +15,16 @@ is named beside the line. Rows with several answers to one text are left out.
 
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bench.models import weights
-from scripts import stats
+from scripts import pins, stats
 from scripts.report import cells
 from scripts.report.cells import NONE
 from scripts.report.tables import Column, table
-from scripts.report.text import Markdown, blocks, lines, link
+from scripts.report.text import Markdown, blocks, lines, link, prose
 from scripts.report.verdict_marks import SIGNS
 from scripts.units import counted
 from scripts.verdicts import limits, lookup, rates, token_times
@@ -127,9 +128,21 @@ def section(groups: Sequence[Group]) -> Markdown:
         ELSEWHERE_NOTE: ELSEWHERE in shown,
         NOTE: True,
         RECIPE_1_NOTE: RECIPE_1 in shown,
+        _systems_note(timed, shown): True,
         cells.DISTURBED_NOTE: cells.DISTURBED in shown,
     }
     return blocks(HEADING, LEAD, shown, lines(*(note for note, is_needed in notes.items() if is_needed))) if found else Markdown()
+
+
+def _systems_note(timed: Sequence[Timed], shown: str) -> Markdown:
+    """A line for each backend with the systems that the table names: a system's name does not tell what it is."""
+    named, backends = set(re.findall(r"[\w.-]+", shown)), pins.load().backends
+    found: dict[str, set[str]] = {}
+    for one in timed:
+        if one.row.case in named:
+            found.setdefault(one.row.record.job.backend, set()).add(one.row.case)
+    told = [(", ".join(sorted(cases)), prose(backends[name]["summary"]) if name in backends else name) for name, cases in sorted(found.items())]
+    return lines(Markdown("- Systems:"), *(Markdown("    - {}: {}").format(*one) for one in told))
 
 
 def _lines(of_model: Sequence[Timed]) -> Iterator[Line]:
