@@ -305,6 +305,11 @@ def test_nothing_is_left_after_a_first_batch_of_all_items(monkeypatch, options):
     [
         ("serving-static-1.controlled.b64.current.random-full.cuda1.nvidia-h200.f980d636d135-01", [1, 5, 12, 35, 18, 29], [86, 91, 99, 80, 93, 105]),
         (
+            "serving-static-1-without-cudnn.controlled.b64.current.random-full.cuda1.nvidia-h200.6f467a6063ff-01",
+            [1, 1, 5, 5, 6, 13, 16, 9, 12, 13, 16, 3],
+            [39, 29, 35, 39, 42, 39, 47, 49, 45, 39, 43, 34],
+        ),
+        (
             "serving-static.controlled.b64.current.random-full.cuda1.nvidia-h200.8635440feb13-01",
             [1, 22, 64, 64, 61, 64, 64, 44, 16],
             [73, 96, 35, 38, 91, 43, 36, 90, 115],
