@@ -4,6 +4,7 @@ import dataclasses
 import re
 
 from scripts import articles, pins
+from scripts.paths import ROOT
 from scripts.report.views import fastest
 from scripts.verdicts import row_groups
 from tests.synthetic import job, record, repeated
@@ -51,9 +52,16 @@ def test_engines_that_the_kit_does_not_measure_are_named():
 
 
 def test_below_the_table_stands_what_each_system_is():
-    told = shown(a_row("deepspeed", 1280.0), a_row("layer-parallel", 1380.0), a_row("int8", 9000.0)).partition("- Systems:\n")[2].splitlines()
+    told = shown(a_row("deepspeed", 1280.0), a_row("layer-parallel", 1380.0), a_row("int8", 9000.0)).partition(f"{fastest.SYSTEMS}\n")[2].splitlines()
     assert [line.partition(": ")[0] for line in told] == ["    - deepspeed", "    - layer-parallel"], "a system that the table does not name needs no line"
     assert pins.load().backends["deepspeed"]["summary"] in told[0]
+
+
+def test_the_systems_note_says_where_a_case_s_changes_stand_because_two_cases_of_a_backend_share_its_line():
+    told = shown(a_row("deepspeed", 1280.0), a_row("layer-parallel", 1380.0))
+    assert "*Its rows* on its article's page" in told and "the reference is plain transformers in float32" in told
+    template = (ROOT / "scripts/report/templates/article.md.j2").read_text(encoding="utf-8")
+    assert "## Its rows" in template
 
 
 def test_the_fastest_row_tells_its_share_of_the_memory_s_rate():

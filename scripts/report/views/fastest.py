@@ -63,6 +63,10 @@ ELSEWHERE_NOTE = Markdown(
 )
 #: Engines of today that a reader will look for.
 NOT_MEASURED = ("SGLang", "TensorRT-LLM")
+SYSTEMS = Markdown(
+    "- Systems (what a case changes in one, such as its attention, stands under *Its rows* on its article's page; "
+    "the reference is plain transformers in float32):"
+)
 NOTE = Markdown(
     "- *systems compared*: those of the setting, on GPUs of one model, not always the same ones. Lines do not compare GPU models. "
     f"Engines without a backend of the kit, such as {' and '.join(NOT_MEASURED)}, are in no line.\n"
@@ -142,7 +146,7 @@ def _systems_note(timed: Sequence[Timed], shown: str) -> Markdown:
         if one.row.case in named:
             found.setdefault(one.row.record.job.backend, set()).add(one.row.case)
     told = [(", ".join(sorted(cases)), prose(backends[name]["summary"]) if name in backends else name) for name, cases in sorted(found.items())]
-    return lines(Markdown("- Systems:"), *(Markdown("    - {}: {}").format(*one) for one in told))
+    return lines(SYSTEMS, *(Markdown("    - {}: {}").format(*one) for one in told))
 
 
 def _lines(of_model: Sequence[Timed]) -> Iterator[Line]:
