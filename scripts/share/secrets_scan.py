@@ -14,8 +14,8 @@ from scripts.paths import ROOT
 #: What a gzipped file begins with, and the most bytes that are searched in one: the trace of a profile has some MB.
 GZIP, LARGEST_UNPACKED_BYTES = b"\x1f\x8b", 1 << 30
 
-#: Where the words of every site come from: the report's code and templates, cases and forms, pins and locks. The notes of docs/ in a site come to them.
-WORDS_OF_SITES, TEXTS = ("scripts/report", "bench", "docker"), (".py", ".j2", ".toml", ".txt")
+#: Where the words of every site come from, beside the notes of docs/ in a site: the report's code and templates; then cases and forms, pins and locks.
+OF_REPORT, OF_SETTINGS, TEXTS = ("scripts/report",), ("bench", "docker"), (".py", ".j2", ".toml", ".txt")
 
 SECRETS = {
     "a token of a model hub": rb"\bhf_[A-Za-z0-9]{20,}",
@@ -31,7 +31,7 @@ def patterns(host_name: str, home: Path) -> dict[str, re.Pattern[bytes]]:
     """{what it is: its pattern}; a machine's name of fewer than four letters, or one that is a word of every site, would be found everywhere."""
     found = {what: re.compile(pattern) for what, pattern in SECRETS.items()}
     short_name = host_name.partition(".")[0]  # without its domain it may be a word: "gpus", "login"
-    names = [name for name in (host_name, short_name if re.search("[0-9-]", short_name) else "") if len(name) >= 4 and name.lower() != "localhost"]
+    names = [name for name in (host_name, short_name if _is_like_a_name(short_name) else "") if len(name) >= 4 and name.lower() != "localhost"]
     if names := [name for name in names if not _is_word_of_sites(name)]:
         found["this machine's name"] = _pattern_of(names)
     if len(home.parts) > 2:  # /root and the like name nobody
@@ -44,12 +44,21 @@ def _pattern_of(names: Iterable[str]) -> re.Pattern[bytes]:
     return re.compile(rb"(?<![A-Za-z0-9-])(?:" + either + rb")(?![A-Za-z0-9-])", re.IGNORECASE)
 
 
+def _is_like_a_name(name: str) -> bool:
+    """Is it rather a machine's name than a word? "bigbox-7", "node7", "gpus.example.org"."""
+    return re.search("[0-9.-]", name) is not None
+
+
 def _is_word_of_sites(name: str) -> bool:
-    """Is a machine called like a word that the kit itself writes into sites, such as "report", "docker" or "hopper"? Found there, it tells nothing."""
+    """Is a machine called like a word that the kit itself writes into sites, such as "report", "docker" or "hopper"? Found there, it tells nothing.
+
+    What is like a name counts only in the report's own code and in the notes: an article, a pin or a lock of the user's may name the very machine.
+    """
     from scripts.share import site_pages  # imported late: it imports the report
 
     pattern = _pattern_of([name])
-    files = [path for folder in WORDS_OF_SITES for path in (ROOT / folder).rglob("*") if path.suffix in TEXTS and path.is_file()]
+    folders = OF_REPORT if _is_like_a_name(name) else OF_REPORT + OF_SETTINGS
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in TEXTS and path.is_file()]
     return any(pattern.search(path.read_bytes()) for path in (*files, *(ROOT / "docs" / note for note in site_pages.NOTES)))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scripts.errors import KitError
-from scripts.share import publish, secrets_scan
+from scripts.share import publish, secrets_scan, site_pages
 from tests import synthetic
 from tests.synthetic import job, record
 
@@ -214,10 +214,24 @@ def test_a_machine_s_name_without_its_domain_counts_only_where_it_is_no_word(hos
     assert bool(list(secrets_scan.problems([(Path("a"), content)], secrets_scan.patterns(host, Path("/root"))))) is found
 
 
-@pytest.mark.parametrize(("host", "found"), [("report", False), ("Method", False), ("hopper", False), ("h200", False), ("bigbox", True), ("reporter-7", True)])
+@pytest.mark.parametrize(
+    ("host", "found"),
+    [("report", False), ("Method", False), ("hopper", False), ("h200", False), ("sympy", False), ("runner", False), ("bigbox", True), ("reporter-7", True)],
+)
 def test_a_machine_that_is_called_like_a_word_of_every_site_can_publish(host, found):
     content = f"The report of the method on hopper, an H200; {host} ran".encode()
     assert bool(list(secrets_scan.problems([(Path("a"), content)], secrets_scan.patterns(host, Path("/root"))))) is found
+
+
+def test_a_machine_that_an_article_or_a_pin_names_is_found_all_the_same(tmp_path, monkeypatch):
+    article, pin = 'measured = "On the GPUs of bigbox-7"', 'base = { version = "gpus.example.org/python:3.12" }'
+    texts = {"bench/articles/mine.toml": article, "docker/pins.toml": pin, **{f"docs/{note}": "" for note in site_pages.NOTES}}
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(secrets_scan, "ROOT", tmp_path)
+    for host in ("bigbox-7", "gpus.example.org"):
+        assert list(secrets_scan.problems([(Path("a"), f"{host} ran".encode())], secrets_scan.patterns(host, Path("/root")))), host
 
 
 def test_a_refusal_says_what_was_not_done_and_names_the_place(tmp_path):
