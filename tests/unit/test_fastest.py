@@ -64,6 +64,23 @@ def test_the_systems_note_says_where_a_case_s_changes_stand_because_two_cases_of
     assert "## Its rows" in template
 
 
+def test_a_system_that_is_called_like_a_word_of_the_table_needs_a_line_only_where_the_table_names_it():
+    def of_batch(call_ms, batch_size):
+        run = a_row("transformers", call_ms, batch_size)
+        return dataclasses.replace(run, job=dataclasses.replace(run.job, case="batch"))
+
+    fast = [a_row("deepspeed", 1280.0, 128), a_row("tensor-parallel", 1380.0, 128), a_row("deepspeed", 1280.0, 32), a_row("int8", 640.0, 32, stack="hopper")]
+    assert "in batch 32 [int8]" in shown(*fast, of_batch(9000.0, 128)) and "    - batch: " not in shown(*fast, of_batch(9000.0, 128))
+    assert "    - batch: " in shown(*fast, of_batch(1300.0, 128)), "it is the second fastest"
+    compared = a_row("layer-parallel", 1280.0), a_row("deepspeed", 2560.0)
+    assert "    - int8: " in shown(*compared, a_row("int8", 640.0, count=2, stack="hopper")), "it is faster elsewhere"
+
+
+def test_a_system_of_a_backend_that_the_pins_no_longer_have_stands_with_the_backend_s_name():
+    run = a_row("deepspeed", 1280.0)
+    assert shown(dataclasses.replace(run, job=dataclasses.replace(run.job, backend="gone"))).endswith("\n    - deepspeed: gone")
+
+
 def test_the_fastest_row_tells_its_share_of_the_memory_s_rate():
     fast = a_row("deepspeed", 1280.0)
     fast.guest.used["dtype"] = "float16"

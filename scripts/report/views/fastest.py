@@ -52,6 +52,8 @@ SHARE_NOTE = Markdown(
 #: Between the names of a cell.
 OR = " or "
 OR_NOTE = Markdown(f"- Two names in a cell: {stats.LEAST_RUNS} runs cannot tell them apart.")
+#: Before the size of a smaller batch in which another system is faster.
+IN_BATCH = "in batch "
 NEXT = "times as fast as the second (95 % interval)"
 NEXT_NOTE = Markdown(f"- *the second*: the second fastest system of the setting. Rows of fewer than {stats.LEAST_RUNS} runs have no interval.")
 FASTEST = "fastest system"
@@ -132,15 +134,16 @@ def section(groups: Sequence[Group]) -> Markdown:
         ELSEWHERE_NOTE: ELSEWHERE in shown,
         NOTE: True,
         RECIPE_1_NOTE: RECIPE_1 in shown,
-        _systems_note(timed, shown): True,
+        _systems_note(timed, ordered): True,
         cells.DISTURBED_NOTE: cells.DISTURBED in shown,
     }
     return blocks(HEADING, LEAD, shown, lines(*(note for note, is_needed in notes.items() if is_needed))) if found else Markdown()
 
 
-def _systems_note(timed: Sequence[Timed], shown: str) -> Markdown:
+def _systems_note(timed: Sequence[Timed], ordered: Sequence[Line]) -> Markdown:
     """A line for each backend with the systems that the table names: a system's name does not tell what it is."""
-    named, backends = set(re.findall(r"[\w.-]+", shown)), pins.load().backends
+    said = " ".join(f"{_names(line.compared)} {line.elsewhere} {_lead(line.compared)}" for line in ordered)
+    named, backends = set(re.findall(r"[\w.-]+", said.replace(IN_BATCH, ""))), pins.load().backends  # a system may be called "batch"
     found: dict[str, set[str]] = {}
     for one in timed:
         if one.row.case in named:
@@ -228,7 +231,7 @@ def _faster_in_smaller(compared: Sequence[Timed], timed: Sequence[Timed]) -> Mar
         others = [one for one in same if one.row.batch_size == size and one.row.case not in ran]
         if own and others and (other := _best(others)).ms < (beaten := _best(own)).ms:
             times = _link(other), stats.significant(other.ms), _runs_in_words(other), beaten.row.case, stats.significant(beaten.ms), _runs_in_words(beaten)
-            return Markdown("in batch {} {}: {}, {} ({}: {}, {})").format(size, *times)
+            return Markdown(IN_BATCH + "{} {}: {}, {} ({}: {}, {})").format(size, *times)
     return Markdown()
 
 
