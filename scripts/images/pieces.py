@@ -4,7 +4,9 @@ Pieces are plain cuts: `cat $(ls -v NAME.*) > NAME` makes the file whole again, 
 """
 
 import contextlib
+import hashlib
 import io
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,6 +15,7 @@ from typing import Any, BinaryIO
 
 from bench.job import PARTIAL
 from scripts.errors import KitError
+from scripts.machine import locks
 
 PIECE = re.compile(r"\.[0-9]{3,}\Z")
 CHUNK_BYTES = 1 << 20
@@ -69,14 +72,19 @@ class Writer:
 
 @contextlib.contextmanager
 def writing(folder: Path, name: str, piece_bytes: int | None) -> Iterator[Writer]:
-    """A Writer; an error within the block removes its files. What a killed command left of the same name goes first: it may have had more pieces."""
-    for left in folder.glob(f"{PARTIAL}{name}.*"):
-        left.unlink()
-    writer = Writer(folder, name, piece_bytes)
-    try:
-        yield writer
-    finally:
-        writer.discard()
+    """A Writer; an error within the block removes its files. What a killed command left of the same name goes first: it may have had more pieces.
+
+    The lock tells a killed command from another one that still writes, which is waited for.
+    """
+    digits = hashlib.sha256(os.fsencode(folder.resolve() / name)).hexdigest()[:16]
+    with locks.held(locks.folder() / f"archive-{digits}.lock", locks.FOR_THIS_USER, why=f"another process writes {folder / name}"):
+        for left in folder.glob(f"{PARTIAL}{name}.*"):
+            left.unlink()
+        writer = Writer(folder, name, piece_bytes)
+        try:
+            yield writer
+        finally:
+            writer.discard()
 
 
 def of(folder: Path, name: str) -> list[Path]:

@@ -1,6 +1,7 @@
 """Large files in pieces."""
 
 import subprocess
+import threading
 
 import pytest
 
@@ -52,6 +53,22 @@ def test_what_was_cut_off_leaves_the_earlier_archive_as_it_was(tmp_path):
         raise OSError("no space")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tar.000", "a.tar.001"]
     assert b"".join(pieces.joined(pieces.of(tmp_path, "a.tar"))) == b"earlier"
+
+
+def test_a_second_command_waits_for_the_end_of_one_that_writes_the_same_archive(tmp_path):
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    here.mkdir()
+    elsewhere.mkdir()
+    with pieces.writing(here, "a.tar", 4) as writer:
+        writer.write(b"earlier")
+        assert write(elsewhere, b"new", 4) == [elsewhere / "a.tar"], "another folder has another archive"
+        other = threading.Thread(target=write, args=(here, b"new", 4))
+        other.start()
+        other.join(0.3)
+        assert other.is_alive()
+        assert [path.read_bytes() for path in writer.finish()] == [b"earl", b"ier"]
+    other.join(20)
+    assert {path.name: path.read_bytes() for path in here.iterdir()} == {"a.tar": b"new"}
 
 
 def test_the_name_of_a_piece_is_that_of_its_file():
