@@ -2,7 +2,7 @@
 
 import sys
 
-from bench import backends
+from bench import backends, modules
 from bench.measuring import ranks
 
 #: Instruments that read no checkpoint and load no backend.
@@ -84,11 +84,19 @@ def refusal(instrument, job):
 
 
 def must_fit(instrument, job):
-    """End the process where a job does not fit, where its backend refuses its `load`, because the host has not checked a job that was written by hand, or
-    where the backend cannot run it on this machine."""
-    backend = backends.find(job.backend)
-    if reason := refusal(instrument, job) or backends.mistake_in(backend, job.load) or _unsupported(instrument, backend, job):
+    """End the process where a job does not fit, or where its backend does not exist, refuses its `load` or cannot run it on this machine: the host has not
+    checked a job that was written by hand."""
+    try:
+        reason = refusal(instrument, job) or _refused_by_backend(instrument, job)
+    except modules.WrongModule as error:  # a backend without a module
+        reason = str(error)
+    if reason:
         sys.exit(reason)
+
+
+def _refused_by_backend(instrument, job):
+    backend = backends.find(job.backend)
+    return backends.mistake_in(backend, job.load) or _unsupported(instrument, backend, job)
 
 
 def _unsupported(instrument, backend, job):

@@ -82,6 +82,12 @@ def test_a_job_that_its_backend_cannot_run_here_is_one_line_as_well(tmp_path, in
     assert said.startswith(told) and "\n" not in said
 
 
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_a_job_of_a_backend_that_does_not_exist_is_one_line_as_well(tmp_path, gpus):
+    told = "backend 'transformer' has no module bench/backends/transformer.py; did you mean 'transformers'?"
+    assert refusal(tmp_path, "layers", synthetic.job("transformer", gpus)) == told
+
+
 def test_an_instrument_that_loads_no_backend_examines_a_job_that_the_backend_cannot_run_here(tmp_path):
     job = dataclasses.replace(synthetic.job("deepspeed"), device="cpu")
     job.model["architecture"] = "gptj"
