@@ -1,8 +1,10 @@
 """Fixtures that several test files share, the order of the tests, and what is told of those that were skipped."""
 
+import gc
 import os
 import subprocess
 import tempfile
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,17 @@ def folder_in_memory() -> str:
         return ""
     room = os.statvfs(MEMORY)
     return MEMORY if room.f_bavail * room.f_frsize >= NEEDED_BYTES and not room.f_flag & os.ST_NOEXEC else ""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What the collection of tests makes stays to the end: no search for garbage looks through its million objects, neither meanwhile nor later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_configure(config: pytest.Config) -> None:
