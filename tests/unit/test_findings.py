@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts import articles, results
+from scripts import articles
 from scripts.report import document
+from tests import committed
 
 ROOT = Path(__file__).resolve().parents[2]
 FINDINGS = (ROOT / "reports/FINDINGS.md").read_text(encoding="utf-8")
@@ -69,7 +70,7 @@ def test_the_readme_quotes_no_number_by_hand_but_sizes_that_follow_from_committe
 
 
 def test_the_findings_say_the_verdicts_of_the_committed_results():
-    judged = document.judged(results.load_all(results.RUNS)[0], articles.load_all()).verdicts
+    judged = document.judged(committed.contained(), articles.load_all()).verdicts
     verdicts = {claim.headline.claim["id"]: claim.headline.verdict.word for of_article in judged.values() for claim in of_article.claims}
     said = re.findall(r"claim (\d\.\d) \*([a-z ]+)\*", FINDINGS)
     assert len(said) >= 8
@@ -92,7 +93,7 @@ def test_accelerate_put_the_parts_where_the_instrument_computes_them(name):
 def test_the_prompts_of_timed_calls_are_as_short_as_the_limits_say():
     """A reader who serves long prompts must not take these rows for an answer."""
     (most,) = re.findall(r"Prompts of timed calls have at most (\d+) tokens", (ROOT / "docs/limits.md").read_text(encoding="utf-8"))
-    timed = [run for run in results.load_all(results.RUNS)[0] if run.guest and run.guest.measurements and "workload" not in run.guest.figures]
+    timed = [run for run in committed.contained() if run.guest and run.guest.measurements and "workload" not in run.guest.figures]
     timed = [run for run in timed if run.job.article != "long-prompts"]  # which the limits name
     padded = [run.guest.figures.get("padded_prompt_tokens", 0) / run.job.prompt["batch_size"] for run in timed]
     assert max(*padded, *(run.guest.prompt_tokens or 0 for run in timed)) == int(most)

@@ -26,6 +26,7 @@ from scripts.report.views import VIEWS
 from scripts.results import Record, Skipped
 from scripts.share import site_pages
 from scripts.verdicts import row_groups
+from tests import committed
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -77,10 +78,10 @@ def read(folder: Path, name: str, whole: dict) -> Record | None:
 
 
 @functools.cache
-def committed() -> list[dict]:
+def of_each_kind() -> list[dict]:
     """A committed result of each kind: of every figure, every status, with and without a form."""
     kinds = {}
-    for record in [*results.load_all(results.RUNS)[0], *results.load_all(results.WITHOUT_CONTAINERS)[0]]:
+    for record in committed.every():
         figures = sorted((record.guest.figures or {}) if record.guest else {})
         kinds.setdefault((record.job.kind, record.status, record.job.form, *figures), record)
     return [json.loads(to_json(record)) for record in kinds.values()]
@@ -89,7 +90,7 @@ def committed() -> list[dict]:
 def drawn(folder: Path, seed: int) -> list[Record]:
     """Each committed kind with a hostile value in every second string that the reader lets it into, of hundreds of packages in a few."""
     draw, records = random.Random(seed), []
-    for whole in committed():
+    for whole in of_each_kind():
         name, kept = whole["id"], read(folder, whole["id"], whole)
         for path in [path for path in paths_of(whole) if path[-1:] != ("id",) and draw.random() < (0.02 if "packages" in path else 0.5)]:
             try:
@@ -100,7 +101,7 @@ def drawn(folder: Path, seed: int) -> list[Record]:
                 whole, kept = changed, record
         records.append(kept)
     name = '](javascript:evil) "<b>|-01'
-    assert read(folder, name, {**committed()[0], "id": name}) is None
+    assert read(folder, name, {**of_each_kind()[0], "id": name}) is None
     return records
 
 
@@ -207,7 +208,7 @@ def nothing_becomes_more_than_text(text: str, known_targets: set[str]) -> None:
 def test_plots_of_hostile_results_are_whole(hostile_records: Callable[[int], list[Record]]) -> None:
     known = articles.load_all()
     forms = {"batch", "padded-sentences", "generate"}
-    content = document.judged([record for record, whole in zip(hostile_records(0), committed(), strict=False) if whole["job"]["form"] in forms], known)
+    content = document.judged([record for record, whole in zip(hostile_records(0), of_each_kind(), strict=False) if whole["job"]["form"] in forms], known)
     pictures = document.drawn(content.groups, known)
     assert pictures
     for picture in pictures.values():

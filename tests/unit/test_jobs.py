@@ -11,7 +11,7 @@ from scripts import articles, results
 from scripts.pins import models
 from scripts.results.machine_kind import MachineKind
 from scripts.run import jobs
-from tests import synthetic
+from tests import committed, synthetic
 from tests.synthetic import record
 
 ARTICLE = articles.find("inference-tools")
@@ -257,8 +257,8 @@ def test_a_run_on_another_kind_of_machine_stands_for_no_run_here(tmp_path, other
 
 
 def test_the_committed_runs_keep_their_ids_and_count_on_their_own_kind_of_machine_only():
-    committed = {MachineKind.of(run.host, run.job.device): run for run in results.load_all(results.RUNS)[0]}
-    for run in committed.values():
+    of_kinds = {MachineKind.of(run.host, run.job.device): run for run in committed.contained()}
+    for run in of_kinds.values():
         assert run in results.ended(jobs.prefix_of(run), results.RUNS, jobs.prefix_of)
         more_cores = {**run.host, "machine": {**run.host["machine"], "cpu_count": 7}}
         prefix = jobs.run_prefix(run.job, run.host["pins_id"], run.host["engine"], more_cores)

@@ -10,12 +10,12 @@ import pytest
 from scripts import pins, results
 from scripts.results import Record
 from scripts.share import meaning
-from tests import synthetic
+from tests import committed, synthetic
 from tests.synthetic import job, record
 
 
 def test_the_committed_results_contradict_themselves_nowhere_and_are_counted() -> None:
-    records = results.load_all(results.RUNS)[0]
+    records = committed.contained()
     assert [(one.id, problem) for one in records for problem in meaning.problems(one)] == []
     told = meaning.of(records, pins.load())
     assert told.ok + told.failed == len(records) and told.output_right + len(told.output_wrong) + told.output_not_checked == told.ok

@@ -6,10 +6,10 @@ import statistics
 
 import pytest
 
-from scripts import results
 from scripts.errors import KitError
 from scripts.paths import ROOT
 from scripts.report import file_numbers, quoted
+from tests import committed
 from tests.synthetic import busy, job, record, repeated
 
 SLOW = record(job("layer-parallel", 2), 30.0, spread=0.0)
@@ -56,8 +56,7 @@ def test_numbers_of_runs_and_files_that_are_not_there_are_counted(tmp_path):
 
 
 def test_the_kit_holds_the_runs_and_files_of_each_number_that_its_pages_quote():
-    records = [record for place in (results.RUNS, results.WITHOUT_CONTAINERS) for record in results.load_all(place)[0]]
-    assert quoted.unfounded(ROOT, records) == 0
+    assert quoted.unfounded(ROOT, committed.every()) == 0
 
 
 def test_a_row_s_number_is_of_its_undisturbed_runs_as_in_the_report_and_runs_that_are_named_all_count():
@@ -276,4 +275,4 @@ def test_a_run_that_did_not_end_well_gives_no_number():
 
 
 def test_the_committed_pages_hold_the_numbers_of_the_committed_results():
-    quoted.check([record for runs in (results.RUNS, results.WITHOUT_CONTAINERS) for record in results.load_all(runs)[0]])
+    quoted.check(committed.every())

@@ -5,14 +5,15 @@ import shlex
 
 import pytest
 
-from scripts import articles, paths, results
+from scripts import articles, paths
 from scripts.report import rerun_command
 from scripts.run import jobs, plan, runner
+from tests import committed
 from tests.synthetic import job, record
 from tests.typed import chosen
 
 KNOWN = articles.load_all()
-STORED = [record for runs in (results.RUNS, results.WITHOUT_CONTAINERS) for record in results.load_all(runs)[0]]
+STORED = committed.every()
 JOBS = {one.job.fingerprint(): one for one in STORED}
 
 

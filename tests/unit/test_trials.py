@@ -12,7 +12,7 @@ from scripts.commands.line import invoke
 from scripts.errors import UsageError
 from scripts.report import document
 from scripts.run.options import Options
-from tests import reports
+from tests import committed, reports
 from tests.typed import chosen
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,9 +33,9 @@ def test_trials_and_runs_without_containers_go_to_folders_of_their_own(scale, de
 
 
 def test_the_runs_of_the_first_report_had_containers_of_the_pinned_images_and_the_others_had_none():
-    contained, apart = (results.load_all(runs)[0] for runs in (results.RUNS, results.WITHOUT_CONTAINERS))
+    apart = committed.apart()
     assert {record.host["engine"] for record in apart} == {"host"} and len(apart) > 100
-    for record in contained:
+    for record in committed.contained():
         assert record.host["engine"] == "docker" and record.host["differences"] == [] and record.host["image"]["tag"].startswith("llm-repro/"), record.id
 
 
