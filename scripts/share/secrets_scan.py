@@ -1,5 +1,6 @@
 """What must not leave this machine: secrets, home folders, the machine's name. Asked before a site or a bundle goes out."""
 
+import functools
 import gzip
 import io
 import platform
@@ -54,12 +55,18 @@ def _is_word_of_sites(name: str) -> bool:
 
     What is like a name counts only in the report's own code and in the notes: an article, a pin or a lock of the user's may name the very machine.
     """
-    from scripts.share import site_pages  # imported late: it imports the report
-
     pattern = _pattern_of([name])
     folders = OF_REPORT if _is_like_a_name(name) else OF_REPORT + OF_SETTINGS
-    files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in TEXTS and path.is_file()]
-    return any(pattern.search(path.read_bytes()) for path in (*files, *(ROOT / "docs" / note for note in site_pages.NOTES)))
+    return any(pattern.search(text) for text in _texts_of_sites(ROOT, folders))
+
+
+@functools.cache
+def _texts_of_sites(root: Path, folders: tuple[str, ...]) -> list[bytes]:
+    """The texts of these folders, and the notes in a site: no command changes one."""
+    from scripts.share import site_pages  # imported late: it imports the report
+
+    files = [path for folder in folders for path in (root / folder).rglob("*") if path.suffix in TEXTS and path.is_file()]
+    return [path.read_bytes() for path in (*files, *(root / "docs" / note for note in site_pages.NOTES))]
 
 
 def files_of(folder: Path) -> Iterator[tuple[Path, bytes]]:
