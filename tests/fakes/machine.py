@@ -1,5 +1,6 @@
 """A machine with simulated GPUs: child processes that load the simulated driver (tests/fakes/nvml.c) as they would the real one."""
 
+import functools
 import json
 import os
 import subprocess
@@ -22,11 +23,47 @@ except KitError as error:
 print(json.dumps(answer))
 """
 
+#: A process that has imported these modules and, for each line of its input, forks a child with that line's folder, variables, and program.
+NURSERY = """
+import importlib, json, os, sys, tempfile, time, traceback
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+for line in sys.stdin:
+    asked = json.loads(line)
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        child = os.fork()
+        if not child:
+            for number, file in enumerate((open(os.devnull), output, errors)):
+                os.dup2(file.fileno(), number)
+            tempfile.tempdir = None
+            os.chdir(asked["folder"])
+            os.environ.clear()
+            os.environ.update(asked["environment"])
+            try:
+                exec(asked["code"], {"__name__": "__main__"})
+            except BaseException:
+                traceback.print_exc()
+            sys.stdout.flush()
+            os._exit(0)
+        os.waitpid(child, 0)
+        output.seek(0), errors.seek(0)
+        print(json.dumps([output.read(), errors.read()]), flush=True)
+"""
+
+
+@functools.cache
+def nursery(library: Path, modules: tuple[str, ...]) -> subprocess.Popen:
+    """It finds the simulated driver where a process looks for it as it starts, and ends with this process, which holds its input."""
+    environment = os.environ | {"LD_LIBRARY_PATH": str(library), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", NURSERY, "scripts.machine.gpus", "scripts.machine.locks", *modules]
+    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
 
 class Machine:
-    """A machine with simulated GPUs; `ask` runs Python lines on it that set `answer`."""
+    """A machine with simulated GPUs; `ask` runs Python lines on it that set `answer`, in a process of their own that need not import `modules` anew."""
 
-    def __init__(self, library: Path, folder: Path) -> None:
+    def __init__(self, library: Path, folder: Path, *modules: str) -> None:
+        self.library, self.modules = library, modules
         self.used, self.broken = folder / "used", folder / "broken"
         hidden = ("XDG_RUNTIME_DIR", "ALLOW_BUSY", "LD_LIBRARY_PATH")
         kept = {name: value for name, value in os.environ.items() if name not in hidden}
@@ -39,11 +76,20 @@ class Machine:
         }
 
     def start(self, lines: str, gpus: int = 8, **settings: str) -> subprocess.Popen:
-        code = PREAMBLE.format("\n".join("    " + line for line in lines.splitlines()))
-        environment = self.environment | {"FAKE_NVML_GPUS": str(gpus)} | settings
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        return subprocess.Popen([sys.executable, "-c", code], env=environment, **pipes)
+        return subprocess.Popen([sys.executable, "-c", self._program(lines)], env=self._variables(gpus, settings), **pipes)
 
     def ask(self, lines: str, gpus: int = 8, **settings: str) -> object:
-        output, _ = self.start(lines, gpus, **settings).communicate(timeout=60)
+        asked = {"folder": os.getcwd(), "environment": self._variables(gpus, settings), "code": self._program(lines)}
+        process = nursery(self.library, self.modules)
+        process.stdin.write(json.dumps(asked) + "\n")
+        process.stdin.flush()
+        output, errors = json.loads(process.stdout.readline())
+        os.write(2, errors.encode())
         return json.loads(output)
+
+    def _program(self, lines: str) -> str:
+        return PREAMBLE.format("\n".join("    " + line for line in lines.splitlines()))
+
+    def _variables(self, gpus: int, settings: dict[str, str]) -> dict[str, str]:
+        return self.environment | {"FAKE_NVML_GPUS": str(gpus)} | settings

@@ -14,7 +14,7 @@ from tests.fakes.machine import Machine
 
 @pytest.fixture
 def machine(fake_nvml: Path, tmp_path: Path) -> Machine:
-    return Machine(fake_nvml, tmp_path)
+    return Machine(fake_nvml, tmp_path, "scripts.machine.conditions")
 
 
 WATCH = """

@@ -174,28 +174,39 @@ os.setgroups([]), os.setgid({uid}), os.setuid({uid})
 
 
 @pytest.fixture
-def as_user(machine: Machine, tmp_path: Path) -> Iterator[Callable[[int, str], subprocess.Popen]]:
-    """A function that runs lines as a user of this machine who types no KIT_LOCKS."""
+def folder_of_users() -> Iterator[str]:
     if os.getuid() != 0:
         pytest.skip("NOT TESTED: only root can be two other users")
-    running = []
     with tempfile.TemporaryDirectory(prefix="llm-repro-users-", dir="/tmp") as name:
         os.chmod(name, 0o1777)
+        yield name
 
-        def start(uid: int, lines: str) -> subprocess.Popen:
-            running.append(machine.start(AS_USER.format(folder=f"{name}/gpus", uid=uid, lines=lines), KIT_LOCKS=""))
-            return running[-1]
 
-        yield start
-        for process in running:
-            process.kill()
-            process.communicate()
+@pytest.fixture
+def as_user(machine: Machine, folder_of_users: str) -> Iterator[Callable[[int, str], subprocess.Popen]]:
+    """A function that runs lines as a user of this machine who types no KIT_LOCKS."""
+    running = []
+
+    def start(uid: int, lines: str) -> subprocess.Popen:
+        running.append(machine.start(AS_USER.format(folder=f"{folder_of_users}/gpus", uid=uid, lines=lines), KIT_LOCKS=""))
+        return running[-1]
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def ask_user(machine: Machine, folder_of_users: str) -> Callable[[int, str], object]:
+    """A function that gives the answer of such lines."""
+    return lambda uid, lines: machine.ask(AS_USER.format(folder=f"{folder_of_users}/gpus", uid=uid, lines=lines), KIT_LOCKS="")
 
 
 @pytest.mark.slow
-def test_two_users_of_a_machine_never_hold_the_same_gpu_and_a_killed_run_frees_its_own(as_user: Callable) -> None:
+def test_two_users_of_a_machine_never_hold_the_same_gpu_and_a_killed_run_frees_its_own(as_user: Callable, ask_user: Callable) -> None:
     def asks(uid: int, arguments: str) -> object:
-        return json.loads(as_user(uid, SELECT.format(arguments)).communicate(timeout=60)[0])
+        return ask_user(uid, SELECT.format(arguments))
 
     holder = as_user(4321, "with gpus.select(ids=[0, 1]): print('holding', flush=True); sys.stdin.read()")
     assert holder.stdout.readline() == "holding\n"
@@ -209,23 +220,23 @@ def test_two_users_of_a_machine_never_hold_the_same_gpu_and_a_killed_run_frees_i
     assert asks(4321, "ids=[0, 1]") == [0, 1]
 
 
-def test_a_folder_of_locks_that_not_all_may_write_is_refused_with_the_way_out(as_user: Callable) -> None:
-    assert json.loads(as_user(0, "locks.GPUS.mkdir(mode=0o755); answer = 'made'").communicate(timeout=60)[0]) == "made"
-    refused = json.loads(as_user(4322, SELECT.format("count=1")).communicate(timeout=60)[0])
+def test_a_folder_of_locks_that_not_all_may_write_is_refused_with_the_way_out(ask_user: Callable) -> None:
+    assert ask_user(0, "locks.GPUS.mkdir(mode=0o755); answer = 'made'") == "made"
+    refused = ask_user(4322, SELECT.format("count=1"))
     assert refused["exit_code"] == 3 and "KIT_LOCKS=/another/folder" in refused["error"]
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1755])
-def test_a_folder_of_locks_in_which_users_remove_each_others_locks_or_make_none_is_refused(as_user: Callable, mode: int) -> None:
-    assert json.loads(as_user(0, f"locks.GPUS.mkdir(), locks.GPUS.chmod({mode}); answer = 'made'").communicate(timeout=60)[0]) == "made"
-    refused = json.loads(as_user(0, SELECT.format("count=1")).communicate(timeout=60)[0])
+def test_a_folder_of_locks_in_which_users_remove_each_others_locks_or_make_none_is_refused(ask_user: Callable, mode: int) -> None:
+    assert ask_user(0, f"locks.GPUS.mkdir(), locks.GPUS.chmod({mode}); answer = 'made'") == "made"
+    refused = ask_user(0, SELECT.format("count=1"))
     assert refused["exit_code"] == 3 and "no folder of mode 1777" in refused["error"]
 
 
-def test_a_link_in_place_of_the_folder_of_locks_lets_no_sweep_remove_the_files_behind_it(as_user: Callable, tmp_path: Path) -> None:
+def test_a_link_in_place_of_the_folder_of_locks_lets_no_sweep_remove_the_files_behind_it(ask_user: Callable, tmp_path: Path) -> None:
     (tmp_path / "Cargo.lock").write_text("precious")
     lines = f"locks.GPUS.symlink_to({str(tmp_path)!r})\nlocks.folder = lambda: Path('/nowhere')\nlocks.sweep()\nanswer = 'swept'"
-    assert json.loads(as_user(0, lines).communicate(timeout=60)[0]) == "swept"
+    assert ask_user(0, lines) == "swept"
     assert (tmp_path / "Cargo.lock").read_text() == "precious"
 
 
@@ -239,20 +250,20 @@ def test_a_link_in_place_of_the_folder_of_locks_lets_no_sweep_remove_the_files_b
         "path.with_name('other').touch(); os.link(path.with_name('other'), path)",
     ],
 )
-def test_what_another_user_put_in_place_of_a_lock_stops_no_run_on_the_other_gpus_and_is_named(as_user: Callable, made: str) -> None:
+def test_what_another_user_put_in_place_of_a_lock_stops_no_run_on_the_other_gpus_and_is_named(ask_user: Callable, made: str) -> None:
     put = f"path = locks.gpu_folder() / '{uuid(0)}.lock'\n{made}\nanswer = 'put'"
-    assert json.loads(as_user(4321, put).communicate(timeout=60)[0]) == "put"
+    assert ask_user(4321, put) == "put"
     swept = "locks.folder = lambda: Path('/nowhere')\nlocks.sweep()\n"
-    assert json.loads(as_user(4322, swept + SELECT.format("count=1")).communicate(timeout=60)[0]) == [1]
-    refused = json.loads(as_user(4322, SELECT.format("ids=[0]")).communicate(timeout=60)[0])
+    assert ask_user(4322, swept + SELECT.format("count=1")) == [1]
+    refused = ask_user(4322, SELECT.format("ids=[0]"))
     assert refused["exit_code"] == 3 and "GPU 0 cannot be locked" in refused["error"] and "KIT_LOCKS=/another/folder" in refused["error"]
 
 
-def test_a_user_sweeps_his_own_locks_of_gpus_and_takes_those_of_others(as_user: Callable) -> None:
+def test_a_user_sweeps_his_own_locks_of_gpus_and_takes_those_of_others(as_user: Callable, ask_user: Callable) -> None:
     for uid in (4321, 4322):
         as_user(uid, f"with gpus.select(ids=[{uid - 4321}]): print('holding', flush=True); os.kill(os.getpid(), 9)").wait()
     lines = "locks.folder = lambda: Path('/nowhere')\nlocks.sweep()\nanswer = sorted(path.name for path in locks.GPUS.iterdir())"
-    assert json.loads(as_user(4322, lines).communicate(timeout=60)[0]) == [f"{uuid(0)}.lock"]
+    assert ask_user(4322, lines) == [f"{uuid(0)}.lock"]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ answer = [finding.line for finding in findings] + [next_command]
 @pytest.fixture
 def doctor(fake_nvml: Path, tmp_path: Path):
     """A function: the lines on a machine with so many simulated GPUs, on which no Docker answers."""
-    machine = Machine(fake_nvml, tmp_path)
+    machine = Machine(fake_nvml, tmp_path, "scripts.run.readiness")
 
     def lines(count: int, **settings: str) -> list[str]:
         return machine.ask(LOOK.format(folder=str(tmp_path)), gpus=count, DOCKER_HOST=f"unix://{tmp_path}/no.sock", **settings)
