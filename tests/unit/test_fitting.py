@@ -1,23 +1,25 @@
 """An instrument says which job it examines, before it loads a library or a model, and refuses any other."""
 
 import dataclasses
-import subprocess
+import runpy
 import sys
-from pathlib import Path
 
 import pytest
 
 from bench.job import to_json
 from tests import synthetic
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-
 
 def refusal(tmp_path, instrument, job):
-    """What an instrument says of a job in an interpreter without torch."""
+    """What an instrument says of a job as it ends, in an interpreter without torch."""
     (tmp_path / "job.json").write_text(to_json(job))
-    command = [sys.executable, "-m", f"bench.instruments.{instrument}", str(tmp_path / "job.json"), str(tmp_path / "out.json")]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stderr.strip()
+    arguments, module = [instrument, str(tmp_path / "job.json"), str(tmp_path / "out.json")], f"bench.instruments.{instrument}"
+    with pytest.MonkeyPatch.context() as patched, pytest.raises((SystemExit, ModuleNotFoundError)) as ended:
+        patched.setattr(sys, "argv", arguments)
+        patched.setitem(sys.modules, "torch", None)
+        patched.delitem(sys.modules, module, raising=False)
+        runpy.run_module(module, run_name="__main__")
+    return f"No module named {ended.value.name!r}" if isinstance(ended.value, ModuleNotFoundError) else ended.value.code
 
 
 @pytest.mark.parametrize(
