@@ -112,7 +112,7 @@ def record_lines(loaded: Pins) -> list[str]:
     images = [image for image in loaded.images() if key(image) in known]
     if not images:
         return []
-    each = {image.tag: known[key(image)]["layers"] for image in images}
+    each = {key(image): known[key(image)]["layers"] for image in images}
     own, total = unique_bytes(each)
     lines = ["| image | built | pins id | seconds | GB | of that its own | base |", "|---|---|---|---|---|---|---|"]
     for image in images:
@@ -122,12 +122,12 @@ def record_lines(loaded: Pins) -> list[str]:
         size = sum(entry["layers"].values())
         lines.append(
             f"| {image.name} | {entry['built']} | {entry['pins_id']}{stale} | {'—' if entry['seconds'] is None else entry['seconds']} "
-            f"| {size / GB:.2f} | {own[image.tag] / GB:.2f} | {base} |"
+            f"| {size / GB:.2f} | {own[key(image)] / GB:.2f} | {base} |"
         )
     missing = [image.name for image in loaded.images() if image not in images]
     largest: dict[str, int] = {}
     for image in images:
-        largest[image.stack] = max(largest.get(image.stack, 0), *each[image.tag].values())
+        largest[image.stack] = max(largest.get(image.stack, 0), *each[key(image)].values())
     floor = sum(largest.values())
     summary = f"All {len(images)} together: {total / GB:.1f} GB, of which {floor / GB:.1f} GB are torch with its CUDA libraries, once for each stack."
     return [*lines, "", summary + (f" Not in this record: {', '.join(missing)}." if missing else "")]

@@ -48,12 +48,17 @@ def blocks(text: str) -> Mapping[str, str]:
 
 def versions(text: str) -> dict[str, str]:
     """Package name -> locked version, without packages that are only for Windows or Emscripten."""
+    return dict(_versions(text))
+
+
+@functools.lru_cache(maxsize=128)  # as for the blocks
+def _versions(text: str) -> Mapping[str, str]:
     locked = {}
     for name, block in blocks(text).items():
         match = _PACKAGE.match(block)
         if match and "sys_platform == 'win32'" not in block and "sys_platform == 'emscripten'" not in block:
             locked[name] = match[2]
-    return locked
+    return MappingProxyType(locked)
 
 
 def without_hashes(text: str) -> str:
