@@ -6,12 +6,14 @@ bootstraps with fixed seeds. Measurements vary from run to run, so the intervals
 of runs (`over_runs`, `ratio_over_runs`).
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import math
 from collections.abc import Sequence
 
-import numpy
+from scripts.numpy_library import numpy
 
 #: Fewer timed calls than this carry no interval.
 LEAST_SAMPLES = 5

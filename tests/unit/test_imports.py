@@ -10,8 +10,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("verb", ["measure", "images", "demo"])
-def test_docker_s_library_waits_until_docker_is_asked(verb):
-    program = f"import sys, scripts.commands.{verb}; print(sorted({{'docker', 'requests'}} & set(sys.modules)))"
+def test_docker_s_library_and_numpy_wait_until_they_are_needed(verb):
+    program = f"import sys, scripts.commands.{verb}; print(sorted({{'docker', 'numpy', 'requests'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr
 
