@@ -87,6 +87,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(reason.removeprefix("Skipped: "), red=True, bold=True)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def old_objects_are_passed_over() -> None:
+    """As after the collection of tests: a report, and the loading of a model, end with `gc.unfreeze()`."""
+    if gc.get_freeze_count() < 1000:  # Python 3.12 itself keeps some hundred frozen
+        gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def environment_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests set variables after the command line would have read them, so here the surroundings are those of each moment."""
