@@ -54,8 +54,17 @@ def test_the_oldest_python_of_the_pins_is_that_of_the_makefile_and_of_archives()
 DISTRIBUTIONS = {"yaml": "pyyaml", "pynvml": "nvidia-ml-py", "cyclonedx": "cyclonedx-python-lib", "packageurl": "packageurl-python"}
 
 
+def statements(within):
+    """Every statement of a tree, without a look into expressions, which hold none."""
+    for node in within:
+        yield node
+        for inner in ("body", "handlers", "orelse", "finalbody", "cases"):
+            if isinstance(found := getattr(node, inner, None), list):
+                yield from statements(found)
+
+
 def imported(path):
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in statements([ast.parse(path.read_text(encoding="utf-8"))]):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
