@@ -22,6 +22,9 @@ OUTSIDE = ("NCCL_SOCKET_IFNAME", "NCCL_NET_PLUGIN")
 #: A variable of BETWEEN_GPUS that sets nothing: NVIDIA's images tell the version of their own NCCL in it, which a job does not use.
 NO_SETTING = "NCCL_VERSION"
 
+#: How many threads torch takes on a CPU. Where other processes take the cores too, threads that wait for each other make a job many times as slow as one.
+THREADS = "OMP_NUM_THREADS"
+
 #: Variables that would lead an installer into another Python environment.
 LEADING_ASTRAY = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")
 
@@ -53,6 +56,10 @@ class Surroundings:
     def between_gpus_inside(self) -> dict[str, str]:
         """The variables of `between_gpus` that hold in a container, which sees no network and no files of the machine."""
         return {name: text for name, text in self.between_gpus.items() if name not in OUTSIDE and "/" not in text}
+
+    def inside(self, on_gpus: bool) -> dict[str, str]:
+        """What a job in a container gets of these variables: on GPUs the settings between them, on a CPU the number of threads."""
+        return self.between_gpus_inside if on_gpus else self.only((THREADS,))
 
     @property
     def for_installers(self) -> dict[str, str]:

@@ -168,8 +168,8 @@ def _of_job(info: Mapping[str, Any], folders: restrictions.Folders, gpus: Sequen
     user = restrictions.user(info, folders.work)
     restrictions.refuse_missing(folders.read_only)
     restrictions.refuse_unreadable(user, folders.read_only)
-    between_gpus = surroundings.current().between_gpus_inside if gpus else {}
-    return {"user": user, "mounts": folders.mounts(), "environment": restrictions.ENVIRONMENT | between_gpus}
+    of_machine = surroundings.current().inside(on_gpus=bool(gpus))
+    return {"user": user, "mounts": folders.mounts(), "environment": restrictions.ENVIRONMENT | of_machine}
 
 
 def _watch(container: docker.models.containers.Container, timeout_s: float, on_line: Callable[[str], None]) -> Outcome:

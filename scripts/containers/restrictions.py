@@ -14,8 +14,8 @@ from scripts.errors import PreflightError
 from scripts.machine.gpus import Gpu
 from scripts.units import GIB
 
-#: The environment variables that every container gets beside its image's own. With GPUs it also gets the machine's settings between GPUs
-#: (`surroundings`); it inherits nothing else of this process.
+#: The environment variables that every container gets beside its image's own. With GPUs it also gets the machine's settings between GPUs, without them
+#: the number of threads (`surroundings`); it inherits nothing else of this process.
 ENVIRONMENT = {
     "HOME": "/tmp",
     "USER": "bench",  # libraries ask for the user's name, and an image knows none for a user id of the host
@@ -126,9 +126,8 @@ def environment(image_environment: Mapping[str, str], gpus: Sequence[Gpu] = (), 
 
     With `gpus`, CUDA takes these alone, and `driver_libraries` is where an engine puts the driver's libraries, "" where programs find them by themselves.
     """
-    own = dict(image_environment) | ENVIRONMENT
+    own = dict(image_environment) | ENVIRONMENT | surroundings.current().inside(on_gpus=bool(gpus))
     if gpus:
-        own |= surroundings.current().between_gpus_inside
         own["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in gpus)
     if gpus and driver_libraries:
         own["LD_LIBRARY_PATH"] = ":".join(filter(None, (own.get("LD_LIBRARY_PATH"), driver_libraries)))

@@ -275,7 +275,8 @@ def test_a_job_gets_the_environment_of_image_and_kit(place: Place, inside: dict,
     if isolates(place):
         of_image = dict(line.split("=", 1) for line in client.images.get(image).attrs["Config"]["Env"])
         own = {name: value for name, value in inside["environment"].items() if name not in ("HOSTNAME", "container", "LC_CTYPE")}
-        assert own == of_image | restrictions.ENVIRONMENT
+        threads = {"OMP_NUM_THREADS": os.environ["OMP_NUM_THREADS"]}  # tests/conftest.py sets it, and a job on a CPU gets it
+        assert own == of_image | restrictions.ENVIRONMENT | threads
     else:
         assert {name for name, value in fixed if inside["environment"].get(name) != value} == {"PYTHONDONTWRITEBYTECODE"}
 

@@ -7,12 +7,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 from pathlib import Path
 
 import pytest
 
-from scripts import pins
-from scripts.containers import process
+from scripts import pins, surroundings
+from scripts.containers import container, process, restrictions
 from scripts.errors import KitError, PreflightError, UsageError
 from scripts.machine import temporary_folders
 from scripts.run import engines, host_facts
@@ -68,6 +69,16 @@ def test_a_job_gets_the_machine_s_settings_between_gpus(monkeypatch):
     monkeypatch.setenv("NCCL_VERSION", "2.28.3-1")  # that of the machine's own NCCL
     told = "import os; print([(name, value) for name, value in os.environ.items() if name.startswith('NCCL_')])"
     assert run(told, gpu_uuids=["GPU-a"])[1] == ["[('NCCL_NVLS_ENABLE', '0')]"] and run(told, gpu_uuids=[])[1] == ["[]"]
+
+
+def test_a_container_gets_the_number_of_threads_on_a_cpu_and_the_settings_between_gpus_on_these(monkeypatch, tmp_path):
+    gpu = types.SimpleNamespace(uuid="GPU-a")
+    of_machine = surroundings.Surroundings({"OMP_NUM_THREADS": "1", "NCCL_NVLS_ENABLE": "0", "HF_TOKEN": "a-secret"})
+    monkeypatch.setattr(surroundings, "current", lambda: of_machine)
+    on_cpu, on_gpu = ({word for word in restrictions.environment({}, gpus) if word.startswith(("OMP_", "NCCL_", "HF_T"))} for gpus in ([], [gpu]))
+    assert (on_cpu, on_gpu) == ({"OMP_NUM_THREADS=1"}, {"NCCL_NVLS_ENABLE=0"})
+    job = [container._of_job({"SecurityOptions": ["name=rootless"]}, restrictions.Folders(tmp_path, tmp_path), gpus)["environment"] for gpus in ([], [gpu])]
+    assert [sorted(set(one) - set(restrictions.ENVIRONMENT)) for one in job] == [["OMP_NUM_THREADS"], ["NCCL_NVLS_ENABLE"]]
 
 
 def test_what_a_job_imports_is_compiled_once_and_kept(tmp_path):

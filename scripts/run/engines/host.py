@@ -25,7 +25,7 @@ from scripts.run.engines import demo_environments, nsight
 from scripts.run.options import Options
 
 #: What a job may see of this process's environment; no tokens, no proxies, no user's settings.
-PASSED = ("PATH", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH", "CUDA_HOME", "TORCH_EXTENSIONS_DIR", "TMPDIR", "OMP_NUM_THREADS")
+PASSED = ("PATH", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH", "CUDA_HOME", "TORCH_EXTENSIONS_DIR", "TMPDIR", surroundings.THREADS)
 
 #: The longest path of a job's own temporary files, in bytes: the path of a socket has 107, of which vLLM's take 37 for "/" and a UUID.
 LONGEST_PATH = 70
