@@ -52,9 +52,9 @@ for line in sys.stdin:
 
 
 @functools.cache
-def nursery(library: Path, modules: tuple[str, ...]) -> subprocess.Popen:
+def nursery(driver: Path, modules: tuple[str, ...]) -> subprocess.Popen:
     """It finds the simulated driver where a process looks for it as it starts, and ends with this process, which holds its input."""
-    environment = os.environ | {"LD_LIBRARY_PATH": str(library), "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"LD_LIBRARY_PATH": str(driver), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", NURSERY, "scripts.machine.gpus", "scripts.machine.locks", *modules]
     return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -62,13 +62,13 @@ def nursery(library: Path, modules: tuple[str, ...]) -> subprocess.Popen:
 class Machine:
     """A machine with simulated GPUs; `ask` runs Python lines on it that set `answer`, in a process of their own that need not import `modules` anew."""
 
-    def __init__(self, library: Path, folder: Path, *modules: str) -> None:
-        self.library, self.modules = library, modules
+    def __init__(self, driver: Path, folder: Path, *modules: str) -> None:
+        self.driver, self.modules = driver, modules
         self.used, self.broken = folder / "used", folder / "broken"
         hidden = ("XDG_RUNTIME_DIR", "ALLOW_BUSY", "LD_LIBRARY_PATH")
         kept = {name: value for name, value in os.environ.items() if name not in hidden}
         self.environment = kept | {
-            "LD_LIBRARY_PATH": str(library),
+            "LD_LIBRARY_PATH": str(driver),
             "KIT_LOCKS": str(folder / "locks"),
             "FAKE_NVML_USED": str(self.used),
             "FAKE_NVML_BROKEN": str(self.broken),
@@ -81,7 +81,7 @@ class Machine:
 
     def ask(self, lines: str, gpus: int = 8, **settings: str) -> object:
         asked = {"folder": os.getcwd(), "environment": self._variables(gpus, settings), "code": self._program(lines)}
-        process = nursery(self.library, self.modules)
+        process = nursery(self.driver, self.modules)
         process.stdin.write(json.dumps(asked) + "\n")
         process.stdin.flush()
         output, errors = json.loads(process.stdout.readline())
