@@ -15,7 +15,6 @@ is named beside the line. Rows with several answers to one text are left out.
 
 import json
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -52,8 +51,6 @@ SHARE_NOTE = Markdown(
 #: Between the names of a cell.
 OR = " or "
 OR_NOTE = Markdown(f"- Two names in a cell: {stats.LEAST_RUNS} runs cannot tell them apart.")
-#: Before the size of a smaller batch in which another system is faster.
-IN_BATCH = "in batch "
 NEXT = "times as fast as the second (95 % interval)"
 NEXT_NOTE = Markdown(f"- *the second*: the second fastest system of the setting. Rows of fewer than {stats.LEAST_RUNS} runs have no interval.")
 FASTEST = "fastest system"
@@ -103,12 +100,15 @@ class Timed:
 
 @dataclass(frozen=True)
 class Line:
-    """A model on a GPU in a batch: the rows of one setting that are `compared`, and what is faster `elsewhere`."""
+    """A model on a GPU in a batch: the rows of one setting that are `compared`, those that are faster in other settings, and else a row that is faster in
+    a smaller batch, with the row that it beats there.
+    """
 
     model: str
     gpu: str
     compared: Sequence[Timed]
-    elsewhere: Markdown
+    faster: Sequence[Timed]
+    in_smaller: Sequence[Timed]
     prompt_tokens: int
 
     @property
@@ -118,6 +118,15 @@ class Line:
     @property
     def batch_size(self) -> int:
         return self.best.row.batch_size
+
+    @property
+    def elsewhere(self) -> Markdown:
+        return _in_smaller(*self.in_smaller) if self.in_smaller else Markdown("; ").join(map(_row_elsewhere, self.faster))
+
+    @property
+    def named(self) -> Sequence[Timed]:
+        """The rows whose systems the line names."""
+        return [*_firsts(self.compared), *_next(self.compared), *self.faster, *self.in_smaller]
 
 
 def section(groups: Sequence[Group]) -> Markdown:
@@ -134,20 +143,17 @@ def section(groups: Sequence[Group]) -> Markdown:
         ELSEWHERE_NOTE: ELSEWHERE in shown,
         NOTE: True,
         RECIPE_1_NOTE: RECIPE_1 in shown,
-        _systems_note(timed, ordered): True,
+        _systems_note(ordered): True,
         cells.DISTURBED_NOTE: cells.DISTURBED in shown,
     }
     return blocks(HEADING, LEAD, shown, lines(*(note for note, is_needed in notes.items() if is_needed))) if found else Markdown()
 
 
-def _systems_note(timed: Sequence[Timed], ordered: Sequence[Line]) -> Markdown:
+def _systems_note(ordered: Sequence[Line]) -> Markdown:
     """A line for each backend with the systems that the table names: a system's name does not tell what it is."""
-    said = " ".join(f"{_names(line.compared)} {line.elsewhere} {_lead(line.compared)}" for line in ordered)
-    named, backends = set(re.findall(r"[\w.-]+", said.replace(IN_BATCH, ""))), pins.load().backends  # a system may be called "batch"
-    found: dict[str, set[str]] = {}
-    for one in timed:
-        if one.row.case in named:
-            found.setdefault(one.row.record.job.backend, set()).add(one.row.case)
+    backends, found = pins.load().backends, dict[str, set[str]]()
+    for one in (one for line in ordered for one in line.named):
+        found.setdefault(one.row.record.job.backend, set()).add(one.row.case)
     told = [(", ".join(sorted(cases)), prose(backends[name]["summary"]) if name in backends else name) for name, cases in sorted(found.items())]
     return lines(SYSTEMS, *(Markdown("    - {}: {}").format(*one) for one in told))
 
@@ -162,10 +168,11 @@ def _lines(of_model: Sequence[Timed]) -> Iterator[Line]:
             if _best(leading).ms < fastest_ms:
                 fastest_ms = _best(leading).ms
                 same_size = [one for one in of_model if one.row.batch_size == size and one.has_long_prompt >= is_long]
-                elsewhere = _faster_elsewhere(leading, same_size) or _faster_in_smaller(leading, asked)
+                faster = _faster_elsewhere(leading, same_size)
+                in_smaller = [] if faster else _faster_in_smaller(leading, asked)
                 # of padded prompts, earlier results have the tokens of the first prompt only
                 prompts = [one.prompt_tokens for one in same_size if _asks_alike(one, leading[0])]
-                yield Line(models, gpu, leading, elsewhere, max(prompts))
+                yield Line(models, gpu, leading, faster, in_smaller, max(prompts))
 
 
 def _asks_alike(one: Timed, other: Timed) -> bool:
@@ -220,9 +227,9 @@ def _leading(timed: Sequence[Timed]) -> Sequence[Timed]:
     return max(by_group.values(), key=rank)
 
 
-def _faster_in_smaller(compared: Sequence[Timed], timed: Sequence[Timed]) -> Markdown:
-    """ "in batch 32 vllm-fp16: 0.214, 1 run (ds-inference: 0.534, 3 runs)": a system that did not run in the line's batch and beats the line's
-    fastest system in a smaller batch above 1; the largest such batch counts.
+def _faster_in_smaller(compared: Sequence[Timed], timed: Sequence[Timed]) -> Sequence[Timed]:
+    """A row of a system that did not run in the line's batch and beats the line's fastest system in a smaller batch above 1, and the row that it beats there;
+    [] where there is none. The largest such batch counts.
     """
     best, same = _best(compared), _no_worse(timed, compared)
     ran = {one.row.case for one in same if one.row.batch_size == best.row.batch_size}
@@ -230,18 +237,28 @@ def _faster_in_smaller(compared: Sequence[Timed], timed: Sequence[Timed]) -> Mar
         own = [one for one in same if one.row.batch_size == size and one.row.case == best.row.case]
         others = [one for one in same if one.row.batch_size == size and one.row.case not in ran]
         if own and others and (other := _best(others)).ms < (beaten := _best(own)).ms:
-            times = _link(other), stats.significant(other.ms), _runs_in_words(other), beaten.row.case, stats.significant(beaten.ms), _runs_in_words(beaten)
-            return Markdown(IN_BATCH + "{} {}: {}, {} ({}: {}, {})").format(size, *times)
-    return Markdown()
+            return [other, beaten]
+    return []
+
+
+def _in_smaller(other: Timed, beaten: Timed) -> Markdown:
+    """ "in batch 32 vllm-fp16: 0.214, 1 run (ds-inference: 0.534, 3 runs)"."""
+    times = _link(other), stats.significant(other.ms), _runs_in_words(other), beaten.row.case, stats.significant(beaten.ms), _runs_in_words(beaten)
+    return Markdown("in batch {} {}: {}, {} ({}: {}, {})").format(other.row.batch_size, *times)
 
 
 def _names(compared: Sequence[Timed]) -> Markdown:
     """ "deepspeed or transformers", where the runs cannot tell the second from the first."""
-    best = _best(compared)
-    alike = sorted({one.row.case for one in compared if one.row.case != best.row.case and _alike(one, best)})
-    name = link(OR.join([best.row.case, *alike]), f"#{best.group.slug}")
+    best, *alike = _firsts(compared)
+    name = link(OR.join([best.row.case, *sorted({one.row.case for one in alike})]), f"#{best.group.slug}")
     are_tested = all(map(_is_tested, (best, *_next(compared))))
     return name if are_tested else Markdown(f"{SIGNS[NOT_TESTED]} ") + name
+
+
+def _firsts(compared: Sequence[Timed]) -> Sequence[Timed]:
+    """The fastest row, and those of other systems that the runs cannot tell from it."""
+    best = _best(compared)
+    return [best, *(one for one in compared if one.row.case != best.row.case and _alike(one, best))]
 
 
 def _next(compared: Sequence[Timed]) -> Sequence[Timed]:
@@ -266,19 +283,18 @@ def _share_of_limit(row: Row) -> str:
     return stats.percent(share) if share is not None else ""
 
 
-def _faster_elsewhere(compared: Sequence[Timed], timed: Sequence[Timed]) -> Markdown:
-    """ "vllm: 3.46, 2 GPUs, 5 runs; vllm: 3.28, 4 GPUs, 1 run", of rows whose calls and weights are no worse: the fastest with enough runs, then the
-    fastest of all; empty where none is faster.
-    """
+def _faster_elsewhere(compared: Sequence[Timed], timed: Sequence[Timed]) -> Sequence[Timed]:
+    """Of the rows whose calls and weights are no worse: the fastest with enough runs, then the fastest of all; [] where none is faster."""
     faster = [one for one in _no_worse(timed, compared) if one.ms < _best(compared).ms]
     if not faster:
-        return Markdown()
+        return []
     fastest, tested = _best(faster), [one for one in faster if _is_tested(one)]
     first = [_best(tested)] if tested and _best(tested) is not fastest else []
-    return Markdown("; ").join(map(_row_elsewhere, [*first, fastest]))
+    return [*first, fastest]
 
 
 def _row_elsewhere(one: Timed) -> Markdown:
+    """ "vllm: 3.46, 2 GPUs, 5 runs"."""
     return Markdown("{}: {}, {}, {}").format(_link(one), stats.significant(one.ms), gpus(one.row.count), _runs_in_words(one))
 
 
